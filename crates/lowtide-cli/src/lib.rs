@@ -1,0 +1,1 @@
+//! The `lowtide` command, as a library.

@@ -1,0 +1,8 @@
+//! Lowtide reads rows from arrays on disk that are far larger than memory, in any order, inside a
+//! fixed memory budget.
+
+pub mod budget;
+pub mod error;
+pub mod format;
+
+pub use error::{Error, Result};
