@@ -4,5 +4,9 @@
 pub mod budget;
 pub mod error;
 pub mod format;
+pub mod pool;
+pub mod store;
+pub mod sys;
 
+pub use budget::Budget;
 pub use error::{Error, Result};
