@@ -6,6 +6,7 @@
 //! and nothing is unpickled.
 
 mod dtype;
+mod literal;
 pub mod npy;
 mod raw;
 
