@@ -138,9 +138,10 @@ impl Dtype {
                 "object arrays are pickles inside, and nothing is ever unpickled here",
                 "save the array with a numeric dtype",
             )),
-            Some(b'S' | b'U' | b'V' | b'M' | b'm' | b'f' | b'c' | b'a' | b'T') => {
-                Err(Error::unsupported(format!("dtype {shown:?} is not supported"), format!("supported: {}", known())))
-            }
+            Some(b'S' | b'U' | b'V' | b'M' | b'm' | b'f' | b'c' | b'a' | b'T') => Err(Error::unsupported(
+                format!("dtype {shown:?} is not supported"),
+                format!("supported: {}", known()),
+            )),
             _ => Err(Error::argument(format!("{shown:?} is not a dtype"), format!("supported: {}", known()))),
         }
     }

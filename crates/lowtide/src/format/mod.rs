@@ -77,7 +77,9 @@ impl Layout {
                 expected: format!("{bytes} bytes for {} of {dtype}", shape_text(&shape)),
                 found: format!("{} bytes (the file has {file_len})", file_len.saturating_sub(offset)),
                 hint: match container {
-                    Container::Npy { .. } => "the file is shorter than its header says: an interrupted copy or download?".into(),
+                    Container::Npy { .. } => {
+                        "the file is shorter than its header says: an interrupted copy or download?".into()
+                    }
                     Container::Raw => "shape=(-1, …) takes as many rows as the file has".into(),
                 },
             });

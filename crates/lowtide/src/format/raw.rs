@@ -16,7 +16,13 @@ pub enum Extent {
 /// The layout of a file without a header.
 ///
 /// `shape` of `None` means one axis with all the elements there are, as for `np.memmap`.
-pub fn layout(path: &Path, dtype: Dtype, shape: Option<&[Extent]>, offset: u64, file_len: u64) -> Result<Layout> {
+pub fn layout(
+    path: &Path,
+    dtype: Dtype,
+    shape: Option<&[Extent]>,
+    offset: u64,
+    file_len: u64,
+) -> Result<Layout> {
     let shape = shape.unwrap_or(&[Extent::Rest]);
     if shape.iter().filter(|&&e| e == Extent::Rest).count() > 1 {
         return Err(Error::argument("only one axis of shape can be -1", "give the other sizes as numbers"));
@@ -58,7 +64,8 @@ fn rest(path: &Path, dtype: Dtype, fixed: &[usize], offset: u64, file_len: u64) 
             hint: "is the dtype or the shape right, or does a header need an offset?".into(),
         });
     }
-    usize::try_from(left / row).map_err(|_| Error::argument("the file has more rows than this machine can count", ""))
+    usize::try_from(left / row)
+        .map_err(|_| Error::argument("the file has more rows than this machine can count", ""))
 }
 
 #[cfg(test)]
