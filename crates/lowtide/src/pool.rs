@@ -7,6 +7,7 @@
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
+use crate::format::Element;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::alloc::{self, Layout};
 use std::collections::BTreeMap;
@@ -201,6 +202,12 @@ impl Block {
             self.owner = Owner::Caller;
         }
         self
+    }
+
+    /// The bytes as numbers.
+    pub(crate) fn elements<T: Element>(&self) -> &[T] {
+        // SAFETY: `Element` is sealed: plain numbers, of which every bit pattern is one. Slabs are aligned to 64.
+        unsafe { self.align_to::<T>().1 }
     }
 
     /// The first byte, for a foreign owner such as NumPy that keeps this block alive while it looks.

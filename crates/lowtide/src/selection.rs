@@ -37,14 +37,14 @@ impl Axis {
 
     fn get(&self, i: usize) -> usize {
         match self {
-            // Inside the axis for every i < count: `Runs::new` checked the first and the last.
+            // Inside the axis for every i < count: `check` saw the first and the last.
             Self::Range { start, step, .. } => start.wrapping_add_signed(step.wrapping_mul(i.cast_signed())),
             Self::List(list) => list[i],
         }
     }
 
     /// Refuses what lies outside an axis of size `n`.
-    fn check(&self, axis: usize, n: usize) -> Result<()> {
+    pub(crate) fn check(&self, axis: usize, n: usize) -> Result<()> {
         let outside = |index: i128| Error::Index { index, axis, size: n as u64 };
         match self {
             Self::Range { count: 0, .. } => Ok(()),
@@ -77,12 +77,10 @@ pub struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    /// The runs of `axes` (one for each axis) of a C-ordered array of `shape` that begins at byte `base`.
+    /// The runs of `axes` (one for each axis, each inside it) of a C-ordered array of `shape` that begins at
+    /// byte `base`.
     pub fn new(axes: &'a [Axis], shape: &[usize], itemsize: usize, base: u64) -> Result<Self> {
         debug_assert_eq!(axes.len(), shape.len());
-        for (i, (axis, &n)) in axes.iter().zip(shape).enumerate() {
-            axis.check(i, n)?;
-        }
         let too_large = || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
         let count = axes.iter().try_fold(1u64, |n, a| n.checked_mul(a.count() as u64)).ok_or_else(too_large)?;
         if count.checked_mul(itemsize as u64).is_none_or(|bytes| i64::try_from(bytes).is_err()) {

@@ -11,7 +11,7 @@ pub mod npy;
 mod raw;
 
 pub use dtype::{ByteOrder, Dtype, Element, Kind};
-pub use raw::Extent;
+pub use raw::{Extent, layout as raw_layout};
 
 use crate::error::{Error, Result};
 use std::path::Path;
