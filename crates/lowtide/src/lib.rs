@@ -4,5 +4,6 @@
 pub mod budget;
 pub mod error;
 pub mod format;
+pub mod order;
 
 pub use error::{Error, Result};
