@@ -23,6 +23,8 @@ pub mod conformance;
 mod feistel;
 mod hash;
 mod permutation;
+#[cfg(test)]
+mod quality;
 mod sequential;
 
 pub use permutation::Permutation;
