@@ -4,7 +4,7 @@
 //! state but what it was made from, and needs no memory that grows with the data. Seeking is therefore
 //! free, and so is resuming: the position is the whole state.
 //!
-//! [`Sequential`] and [`Permutation`] say which row stands at a position; `shard` says which
+//! [`Sequential`] and [`Permutation`] say which row stands at a position; [`shard`] says which
 //! positions a rank takes. Every order passes [`conformance`].
 //!
 //! ```
@@ -26,9 +26,11 @@ mod permutation;
 #[cfg(test)]
 mod quality;
 mod sequential;
+pub mod shard;
 
 pub use permutation::Permutation;
 pub use sequential::Sequential;
+pub use shard::{LastStep, Shard, Steps};
 
 use std::fmt::Debug;
 
@@ -43,7 +45,7 @@ pub trait Order: Debug + Send + Sync {
     ///
     /// # Panics
     ///
-    /// If `start + out.len()` is past [`len`](Self::len): positions come from `Steps`, which never
+    /// If `start + out.len()` is past [`len`](Self::len): positions come from [`Steps`], which never
     /// goes there.
     fn fill(&self, start: u64, out: &mut [u64]);
 
