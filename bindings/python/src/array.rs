@@ -36,6 +36,7 @@ pub fn open(
     cache: &str,
     budget: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
+    py.import("numpy")?; // as an exception of Python's: the numpy crate panics where NumPy cannot be imported
     let access: Access = access.parse().map_err(raise)?;
     check_cache(cache)?;
     let mut options = Options::new().access(access);
@@ -61,7 +62,7 @@ pub fn open(
     if let Some(offset) = offset {
         options = options.offset(offset);
     }
-    let path: PathBuf = path.extract()?;
+    let path: PathBuf = py.import("os")?.call_method1("fsdecode", (path,))?.extract()?; // bytes are paths too
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
     Array::new(py, inner, access, cache)
 }
@@ -366,6 +367,7 @@ impl Array {
 #[pyfunction]
 #[pyo3(name = "_reopen")]
 pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
+    py.import("numpy")?;
     let get = |key: &str| arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")));
     let access: Access = get("access")?.extract::<String>()?.parse().map_err(raise)?;
     let cache: String = get("cache")?.extract()?;
