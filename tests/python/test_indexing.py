@@ -2,12 +2,11 @@
 
 import contextlib
 
+import lowtide
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import lowtide
 
 KINDS = ["b1", *(f"{k}{n}" for k in "iu" for n in (1, 2, 4, 8)), "f2", "f4", "f8", "c8", "c16"]
 DTYPES = sorted({np.dtype(e + k).str for k in KINDS for e in "<>"})
@@ -181,8 +180,8 @@ def test_what_is_not_supported_is_refused_never_wrong(folder, least, same, data,
                 else:
                     same(got, want)
                 continue
-            # Where NumPy refuses, so do we, as IndexError even where it says OverflowError; what is both wrong
-            # and not supported may say either.
+            # Where NumPy refuses, so do we, as IndexError even where it says OverflowError; what is both
+            # wrong and not supported may say either.
             with pytest.raises((type(wrong), IndexError, NotImplementedError)) as refused:
                 opened[key]
             if simple(key):
@@ -199,7 +198,7 @@ def simple(key):
     """An index in which nothing is unsupported: only wrong."""
     entries = key if isinstance(key, tuple) else (key,)
     return all(
-        isinstance(e, (int, np.integer, slice)) and not isinstance(e, bool) or e is ... for e in entries
+        (isinstance(e, (int, np.integer, slice)) and not isinstance(e, bool)) or e is ... for e in entries
     )
 
 
