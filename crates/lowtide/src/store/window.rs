@@ -9,8 +9,9 @@ use super::{Cost, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How many windows of one store may be in use at once, by as many threads.
 pub const WINDOWS: u64 = 2;
@@ -36,30 +37,37 @@ pub fn window_for(budget: u64) -> Result<u64> {
 }
 
 /// Hands out the right to have a window open.
+///
+/// The process is part of the count: a thread that had a window open when another one forked does not
+/// exist in the child, and would never give it back. Without a lock, which the child could find locked.
 #[derive(Debug)]
 struct Turns {
-    free: Mutex<u64>,
-    freed: Condvar,
+    /// The process id in the upper half, its open windows in the lower.
+    open: AtomicU64,
 }
 
 impl Turns {
     fn new() -> Self {
-        Self { free: Mutex::new(WINDOWS), freed: Condvar::new() }
+        Self { open: AtomicU64::new(0) }
     }
 
     fn take<T>(&self, f: impl FnOnce() -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        let process = u64::from(std::process::id()) << 32;
+        let one_more = |open: u64| match if open >> 32 == process >> 32 { open } else { process } {
+            open if open & 0xFFFF_FFFF < WINDOWS => Some(open + 1),
+            _ => None,
+        };
+        while self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            std::thread::sleep(WAIT);
         }
-        *free -= 1;
-        drop(free);
         let answer = f();
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.freed.notify_one();
+        self.open.fetch_sub(1, Ordering::AcqRel);
         answer
     }
 }
+
+/// How often a thread looks for its turn: short against the walk through a window, some 100 µs and more.
+const WAIT: Duration = Duration::from_micros(50);
 
 /// Walks `reads` window by window. `f` gets each window's range of the file and the reads that touch it.
 fn walk(
