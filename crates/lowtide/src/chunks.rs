@@ -462,7 +462,7 @@ impl Chunks {
             0 => steps.start(),
             n => steps.position_after(n - 1),
         };
-        Ok(State { seed, epoch: epoch + u64::from(done), position, fingerprint: fingerprints.join("-") })
+        Ok(State { seed, epoch: epoch.wrapping_add(u64::from(done)), position, fingerprint: fingerprints.join("-") })
     }
 
     /// Goes on from where a state was taken, with this iterator's rank and chunk size.
@@ -558,7 +558,13 @@ fn fits(array: &Array, rows: usize) -> Result<()> {
     let rows = (rows as u64).min(array.rows());
     let needs = Block::cost(chunk_bytes(array, rows));
     if needs > limit && chunk_bytes(array, rows) > 0 {
-        let most = limit / Block::cost(array.row_bytes()).max(1);
+        // A block is larger than its chunk, by its size class: a division would promise too much.
+        let (mut most, mut too_many) = (0, rows);
+        while too_many - most > 1 {
+            let middle = most + (too_many - most) / 2;
+            let fits = Block::cost(chunk_bytes(array, middle)) <= limit;
+            *(if fits { &mut most } else { &mut too_many }) = middle;
+        }
         let hint = if most == 0 {
             format!("one row takes {}; open with a larger budget=", crate::budget::human(array.row_bytes() as u64))
         } else {

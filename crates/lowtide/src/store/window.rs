@@ -12,8 +12,8 @@ use crate::sys;
 use rustix::fs::Advice;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How many windows of one store may be in use at once, by as many threads.
@@ -40,38 +40,37 @@ pub fn window_for(budget: u64) -> Result<u64> {
 }
 
 /// Hands out the right to have a window open.
+///
+/// The process is part of the count: a thread that had a window open when another one forked does not
+/// exist in the child, and would never give it back. Without a lock, which the child could find locked.
 #[derive(Debug)]
 struct Turns {
-    /// How many are free, and in which [`sys::generation`]: a child has none of its parent's readers.
-    free: Mutex<(u64, u64)>,
-    freed: Condvar,
+    /// The process id in the upper half, its open windows in the lower.
+    open: AtomicU64,
 }
 
 impl Turns {
     fn new() -> Self {
-        Self { free: Mutex::new((WINDOWS, sys::generation())), freed: Condvar::new() }
+        Self { open: AtomicU64::new(0) }
     }
 
     fn take<T>(&self, f: impl FnOnce() -> T) -> T {
-        let took = |free: &mut (u64, u64)| {
-            if free.1 != sys::generation() {
-                *free = (WINDOWS, sys::generation());
-            }
-            let any = free.0 > 0;
-            free.0 -= u64::from(any);
-            any
+        let process = u64::from(std::process::id()) << 32;
+        let one_more = |open: u64| match if open >> 32 == process >> 32 { open } else { process } {
+            open if open & 0xFFFF_FFFF < WINDOWS => Some(open + 1),
+            _ => None,
         };
-        while !sys::locked(&self.free, took) {
-            // Not under the fork gate, so with a time limit: a wake-up may be missed.
-            let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = self.freed.wait_timeout(free, Duration::from_millis(1));
+        while self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            std::thread::sleep(WAIT);
         }
         let answer = f();
-        sys::locked(&self.free, |free| free.0 += 1);
-        self.freed.notify_one();
+        self.open.fetch_sub(1, Ordering::AcqRel);
         answer
     }
 }
+
+/// How often a thread looks for its turn: short against the walk through a window, some 100 µs and more.
+const WAIT: Duration = Duration::from_micros(50);
 
 /// Walks `reads` window by window. `f` gets each window's range of the file and the reads that touch it.
 fn walk(
