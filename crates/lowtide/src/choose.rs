@@ -130,7 +130,8 @@ impl Facts {
             Access::Direct => Cache::Drop,
             _ => cache,
         };
-        let why = if access == Access::Direct || self.cache != CacheWish::Auto { why } else { format!("{why}; {because}") };
+        let said = self.access != Access::Auto || self.cache != CacheWish::Auto || access == Access::Direct;
+        let why = if said { why } else { format!("{why}; {because}") };
         Choice { access, cache, why }
     }
 

@@ -72,7 +72,8 @@ impl<P: Produce> Prefetch<P> {
         loop {
             let mut desk = self.shared.desk.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(ready) = desk.ready.take() {
-                let more = ready.is_some();
+                // After an error nothing is tried again before the caller asks: the world may have changed by then.
+                let more = matches!(ready, Some(Ok(_)));
                 drop(desk);
                 self.shared.changed.notify_all();
                 if more && let Err(error) = self.start() {
