@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const SCRATCH: usize = 512 << 10;
 /// The largest merged request: half a scratch, so that a call can hold more than one.
 const CAP: u64 = (SCRATCH / 2) as u64;
-/// Requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
+/// The most requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
 const CALL: (usize, usize) = (4096, 64 << 20);
 /// Copying one byte out of the scratch, in nanoseconds: 10 GB/s, in cache.
 const SCATTER: f64 = 0.1;
@@ -83,13 +83,21 @@ pub fn fetch(store: &dyn Store, budget: &Budget, reads: &mut [Read<'_>], interru
     let scratch: &mut [u8] = scratch.as_deref_mut().unwrap_or_default();
     let mut asked = Instant::now();
     let mut done = 0;
+    // 4,096 cold faults can take a minute: calls grow only while they are short.
+    let mut most = CALL.0 / 16;
     while done < reads.len() {
         let rest = &mut reads[done..];
-        let call = next_call(rest, cost);
+        let started = Instant::now();
+        let call = next_call(rest, cost, most);
         done += call.last().map_or(rest.len(), |last| last.reads.end);
         match call.as_slice() {
             [one] if one.len() > CALL.1 => fetch_huge(store, &mut rest[one.reads.start], interrupt)?,
             call => fetch_call(store, scratch, rest, call)?,
+        }
+        match started.elapsed() {
+            took if took < ASK / 4 => most = (most * 2).min(CALL.0),
+            took if took > ASK => most = (most / 2).max(1),
+            _ => {}
         }
         if asked.elapsed() >= ASK {
             interrupt()?;
@@ -99,14 +107,14 @@ pub fn fetch(store: &dyn Store, budget: &Budget, reads: &mut [Read<'_>], interru
     Ok(())
 }
 
-/// As many extents as fit in one call.
-fn next_call(rest: &[Read<'_>], cost: Cost) -> Vec<Extent> {
+/// As many extents as fit in one call, `most` of them at most.
+fn next_call(rest: &[Read<'_>], cost: Cost, most: usize) -> Vec<Extent> {
     let (mut bytes, mut scratch) = (0, 0);
     let mut call = Vec::new();
     for extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
         bytes += extent.len();
         scratch += if extent.is_merged() { extent.len() } else { 0 };
-        if !call.is_empty() && (bytes > CALL.1 || scratch > SCRATCH || call.len() == CALL.0) {
+        if !call.is_empty() && (bytes > CALL.1 || scratch > SCRATCH || call.len() == most) {
             break;
         }
         call.push(extent);
