@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
 const LARGE_ROW: usize = 64 << 10;
-/// Above this many nanoseconds a request waits for a disk.
-const WAITS: f64 = 5_000.0;
 /// Bytes to read ahead in file order: from a disk enough to keep it busy, from memory what stays in cache.
 const AHEAD_COLD: u64 = 32 << 20;
 /// See [`AHEAD_COLD`].
@@ -301,7 +299,7 @@ impl Reader {
             if self.spec.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
                 let store = array.store(choice.access, choice.cache)?;
-                let busy = if store.cost().request > WAITS { AHEAD_COLD } else { AHEAD_WARM };
+                let busy = if store.cost().waits() { AHEAD_COLD } else { AHEAD_WARM };
                 most = most.min(busy / chunk);
             } else {
                 sorted = true;
