@@ -12,9 +12,8 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use crate::sys;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,6 +55,8 @@ impl Engine {
 pub struct DirectStore {
     source: Arc<Source>,
     file: File,
+    /// For what is in the page cache already.
+    quiet: File,
     align: usize,
     engine: Engine,
     budget: Budget,
@@ -88,15 +89,14 @@ impl DirectStore {
                 hint: "access=\"read\" works in any budget".into(),
             });
         }
-        // Through the descriptor, not the path: the file may have been replaced since it was opened.
-        let path = format!("/proc/self/fd/{}", source.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+        let file = source.reopen(OFlags::DIRECT);
         let file = file.map_err(|e| unsupported(&format!("opening with O_DIRECT gave: {e}")))?;
+        let quiet = source.quiet()?;
         let align = sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
         Ok(Self {
             source,
             file,
+            quiet,
             align,
             engine,
             budget: budget.clone(),
@@ -151,7 +151,7 @@ impl DirectStore {
         let page = sys::page() as u64;
         let (start, end) = (read.offset / page * page, read.end().next_multiple_of(page));
         sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached >= end - start)
-            && self.source.file().read_exact_at(read.into, read.offset).is_ok()
+            && self.quiet.read_exact_at(read.into, read.offset).is_ok()
     }
 
     /// What came of a piece: `got` bytes from the aligned offset on, in `slot`.
@@ -162,7 +162,7 @@ impl DirectStore {
             return Ok(());
         }
         // Short: the end of the file, or a signal. An ordinary read tells which.
-        match self.source.file().read_exact_at(read.into, read.offset) {
+        match self.quiet.read_exact_at(read.into, read.offset) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Err(self.source.cut(read, self.source.len_now()?)),
             Err(e) => Err(Error::io(self.source.path(), "read the file", e)),
@@ -179,7 +179,33 @@ impl DirectStore {
         (self.lead(read) + read.into.len()).next_multiple_of(self.align)
     }
 
-    fn by_ring(&self, pieces: &mut [Read<'_>]) -> Result<()> {
+    /// Cuts reads into pieces that fit in a slot of `slot` bytes, and takes from the page cache what is there.
+    fn cut<'a>(&self, reads: &'a mut [Read<'_>], slot: usize) -> Result<Vec<Read<'a>>> {
+        let cached = self.is_partly_cached();
+        let longest = slot - 2 * self.align; // both ends may have to be aligned
+        let mut pieces = Vec::with_capacity(reads.len());
+        for read in reads {
+            if i64::try_from(read.end().saturating_add(self.align as u64)).is_err() {
+                return Err(self.source.cut(read, self.source.len_now()?));
+            }
+            let mut offset = read.offset;
+            for into in read.into.chunks_mut(longest) {
+                let mut piece = Read { offset, into };
+                offset = piece.end();
+                if !(cached && self.read_cached(&mut piece)) {
+                    pieces.push(piece);
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// The largest slot that `bounce` bytes should be divided into: at least four in flight.
+    fn slot(&self, bounce: usize) -> usize {
+        (bounce / 4).min(LARGEST).max(4 * self.align).min(bounce) / self.align * self.align
+    }
+
+    fn by_ring(&self, reads: &mut [Read<'_>]) -> Result<()> {
         let rest = sys::locked(&self.rings, |(generation, rings)| {
             if *generation != sys::generation() {
                 std::mem::forget(std::mem::take(rings)); // the parent's: not even closing them is ours
@@ -191,12 +217,13 @@ impl DirectStore {
             Some(ring) => ring,
             None => Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(self.source.path(), "set io_uring up", e))?,
         };
+        let mut pieces = self.cut(reads, self.slot(ring.bounce_len()))?;
         let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
         let failed = |e| Error::io(self.source.path(), "read the file", e);
         ring.run(
             &self.file,
             slot,
-            pieces,
+            &mut pieces,
             |piece| (piece.offset - self.lead(piece) as u64, self.span(piece)),
             |piece, bytes, got| self.take(piece, bytes, got),
             failed,
@@ -205,9 +232,10 @@ impl DirectStore {
         Ok(())
     }
 
-    fn by_threads(&self, pieces: &mut [Read<'_>]) -> Result<()> {
-        let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
+    fn by_threads(&self, reads: &mut [Read<'_>]) -> Result<()> {
         let mut bounce = self.bounce()?;
+        let mut pieces = self.cut(reads, self.slot(bounce.len()))?;
+        let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
         std::thread::scope(|scope| {
@@ -216,9 +244,10 @@ impl DirectStore {
                 .zip(bounce.chunks_exact_mut(slot))
                 .map(|(pieces, slot)| scope.spawn(move || pieces.iter_mut().try_for_each(|p| self.read_one(p, slot))))
                 .collect();
-            workers.into_iter().try_for_each(|worker| {
+            let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            };
+            workers.into_iter().try_for_each(join)
         })
     }
 
@@ -236,27 +265,9 @@ impl DirectStore {
 
 impl Store for DirectStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        let cached = self.is_partly_cached();
-        let largest = LARGEST.min(usize::try_from(self.budget.limit() / 64).unwrap_or(LARGEST)).max(4 * self.align)
-            - 2 * self.align;
-        let mut pieces = Vec::with_capacity(reads.len());
-        for read in reads {
-            if i64::try_from(read.end().saturating_add(self.align as u64)).is_err() {
-                return Err(self.source.cut(read, self.source.len_now()?));
-            }
-            let mut offset = read.offset;
-            for into in read.into.chunks_mut(largest) {
-                let mut piece = Read { offset, into };
-                offset = piece.end();
-                if !(cached && self.read_cached(&mut piece)) {
-                    pieces.push(piece);
-                }
-            }
-        }
         match self.engine {
-            _ if pieces.is_empty() => Ok(()),
-            Engine::Uring => self.by_ring(&mut pieces),
-            Engine::Threads => self.by_threads(&mut pieces),
+            Engine::Uring => self.by_ring(reads),
+            Engine::Threads => self.by_threads(reads),
         }
     }
 

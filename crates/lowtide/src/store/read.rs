@@ -5,6 +5,7 @@ use super::{Cache, Cost, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
 use rustix::fs::Advice;
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
@@ -23,6 +24,8 @@ const WAITING: usize = 16;
 #[derive(Debug)]
 pub struct ReadStore {
     source: Arc<Source>,
+    /// Without read-ahead where the page cache is to be left as found.
+    quiet: Option<File>,
     /// How the page cache is left as found, if it is: one of the constants below.
     drop: AtomicU8,
     model: Model,
@@ -37,11 +40,12 @@ const EVICT: u8 = 2;
 
 impl ReadStore {
     /// Over an open file.
-    pub fn new(source: Arc<Source>, cache: Cache) -> Self {
+    pub fn new(source: Arc<Source>, cache: Cache) -> Result<Self> {
+        let quiet = if cache == Cache::Drop { Some(source.quiet()?) } else { None };
         let len = source.len();
         let warm = sys::cached_bytes(&*source, 0, 0).is_ok_and(|cached| cached >= len / 2);
         let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
-        Self { source, drop, model: Model::new(if warm { WARM } else { COLD }) }
+        Ok(Self { source, quiet, drop, model: Model::new(if warm { WARM } else { COLD }) })
     }
 
     /// One read from where the kernel has it, all of it or an error.
@@ -68,9 +72,10 @@ impl ReadStore {
     }
 
     fn read_some(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        match self.drop.load(Ordering::Relaxed) {
-            DONTCACHE => sys::read_uncached(&*self.source, into, offset),
-            _ => self.source.file().read_at(into, offset),
+        match (&self.quiet, self.drop.load(Ordering::Relaxed)) {
+            (Some(quiet), DONTCACHE) => sys::read_uncached(quiet, into, offset),
+            (Some(quiet), _) => quiet.read_at(into, offset),
+            (None, _) => self.source.file().read_at(into, offset),
         }
     }
 
@@ -81,8 +86,6 @@ impl ReadStore {
                 "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
             )
         })?;
-        // Without read-ahead folios stay small, and what we read is all that comes in.
-        let _ = rustix::fs::fadvise(self.source.file(), 0, None, Advice::Random);
         self.drop.store(EVICT, Ordering::Relaxed);
         self.read(read)
     }

@@ -2,7 +2,7 @@
 
 use super::Read;
 use crate::error::{Error, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Advice, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -57,6 +57,22 @@ impl Source {
     /// The open file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The same file again with other flags: through the descriptor, not the path, which may mean another
+    /// file by now.
+    pub(super) fn reopen(&self, flags: OFlags) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+        Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// The same file again, without read-ahead: reading brings in nothing but what is read. Even a read of
+    /// cached pages would start some otherwise.
+    pub(super) fn quiet(&self) -> Result<File> {
+        let file = self.reopen(OFlags::empty()).map_err(|e| Error::io(&self.path, "open the file again", e))?;
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        Ok(file)
     }
 
     /// Its size now.
