@@ -135,7 +135,7 @@ def test_a_pool_of_processes(save, method, array):
         assert pool.map_async(first_and_last, [a] * 6).get(60) == [want] * 6
 
 
-@pytest.mark.parametrize("forks", [40, pytest.param(400, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("forks", [20, pytest.param(200, marks=pytest.mark.heavy)])
 def test_fork_while_other_threads_read(save, access, least, array, forks):
     """A lock that another thread held at the fork stays locked in the child for ever."""
     a = lowtide.open(save(array), access=access, budget=least)
@@ -179,7 +179,7 @@ LONG = {
     "a column of a huge file": "a[:, 0]",
     "a huge selection": "a[:(8 << 30) // a.shape[1]]",
     "one long pass": "[None for chunk in b.shuffled(1, seed=1)]",
-    "one chunk of many rows": "next(b.shuffled(1 << 22, seed=1))",
+    "one chunk of many rows": "next(b.shuffled(1 << 20, seed=1))",
 }
 
 
@@ -209,7 +209,7 @@ def test_ctrl_c_ends_long_work(tmp_path, what, access):
             asked = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            assert time.monotonic() - asked < 1.5
+            assert time.monotonic() - asked < 2
         finally:
             process.kill()
 
@@ -239,7 +239,7 @@ def test_ctrl_c_while_another_thread_has_the_iterator(tmp_path):
             asked = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            assert time.monotonic() - asked < 1.5
+            assert time.monotonic() - asked < 2
         finally:
             process.kill()
 
