@@ -13,7 +13,7 @@ from hypothesis import settings
 settings.register_profile("lowtide", deadline=None, print_blob=True)
 settings.load_profile("lowtide")
 
-ACCESS = ["map", "remap", "advise", "read", "auto"]
+ACCESS = ["map", "remap", "advise", "read", "direct", "auto"]
 
 
 @pytest.fixture(params=ACCESS)

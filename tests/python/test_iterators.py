@@ -382,21 +382,20 @@ def test_chunks_that_are_held_are_never_reused(save, access, least):
 
 def test_dropped_memory_comes_back_newest_first(save):
     a = lowtide.open(save(numbered(10_000, 64)), access="read", budget="64MiB")
-    it = a.chunks(1000)
-    first, second = next(it), next(it)
+    first, second = a[:1000], a[1000:2000]
     old, new = first.ctypes.data, second.ctypes.data
     assert old != new
     view = second[5:7]
     del first, second
-    third = next(it)
+    third = a[2000:3000]
     assert third.ctypes.data == old, "a view keeps the memory"
     assert (view[:, 0] == [1005, 1006]).all()
     del view
-    fourth = next(it)
+    fourth = a[3000:4000]
     assert fourth.ctypes.data == new
     del third
     del fourth
-    assert next(it).ctypes.data == new, "the newest first"
+    assert a[:1000].ctypes.data == new, "the newest first"
 
 
 def test_a_chunk_larger_than_the_budget_is_refused_with_one_that_fits(save):
@@ -442,9 +441,9 @@ def test_close_gives_descriptors_and_maps_back(save, access, least):
     with lowtide.open(path, access=access, budget=least) as a:
         it = a.shuffled(1000)
         next(it)
-        assert descriptors(path) == 1
-        mapped = str(path) in Path("/proc/self/maps").read_text()
-        assert mapped == (access in ("map", "advise"))
+        assert descriptors(path) >= 1
+        if access in ("map", "advise"):
+            assert str(path) in Path("/proc/self/maps").read_text()
     assert descriptors(path) == 0
     assert str(path) not in Path("/proc/self/maps").read_text()
     b = lowtide.open(path, access=access, budget=least)
@@ -504,7 +503,7 @@ def test_a_file_that_is_cut_is_an_error_never_a_crash(save, access, least):
 def test_auto_says_what_it_took_and_why(rows, caplog):
     with caplog.at_level(logging.DEBUG, "lowtide"):
         it = rows.shuffled(100)
-    assert it.access in ("read", "map", "remap", "advise")
+    assert it.access in ("read", "direct", "advise")
     assert len(it.why) > 10
     assert any(it.why in r.getMessage() and it.access in r.getMessage() for r in caplog.records)
     forced = lowtide.open(rows.path, access="advise").shuffled(10)

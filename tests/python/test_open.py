@@ -364,7 +364,7 @@ def test_words_that_make_no_sense(save, tmp_path):
     raw.write_bytes(bytes(64))
     for file, words, error, says in [
         (path, {"access": "fast"}, ValueError, 'hint: one of "auto", "map", "remap", "advise", "read"'),
-        (path, {"cache": "none"}, ValueError, 'none of "auto", "keep", "drop"'),
+        (path, {"cache": "none"}, ValueError, 'one of "auto", "keep", "drop"'),
         (path, {"budget": "lots"}, ValueError, "hint: write it like 512MiB"),
         (path, {"budget": -1}, (TypeError, ValueError), "not a size"),
         (path, {"budget": 0}, ValueError, "hint: "),

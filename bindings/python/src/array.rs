@@ -5,7 +5,7 @@ use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::{budget, dtype, index, memmap};
 use lowtide::format::Order;
-use lowtide::{Access, Axis, Options};
+use lowtide::{Access, Axis, CacheWish, Options};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -38,8 +38,8 @@ pub fn open(
 ) -> PyResult<Array> {
     py.import("numpy")?; // as an exception of Python's: the numpy crate panics where NumPy cannot be imported
     let access: Access = access.parse().map_err(raise)?;
-    check_cache(cache)?;
-    let mut options = Options::new().access(access);
+    let cache: CacheWish = cache.parse().map_err(raise)?;
+    let mut options = Options::new().access(access).cache(cache);
     if let Some(budget) = budget::argument(budget)? {
         options = options.budget(budget);
     }
@@ -47,7 +47,7 @@ pub fn open(
         if dtype.is_some() || shape.is_some() || offset.is_some() {
             return Err(PyValueError::new_err("a memmap brings its own dtype, shape and offset"));
         }
-        return Array::new(py, adopted.open(options)?, access, cache);
+        return Array::new(py, adopted.open(options)?, access);
     }
     if let Some(given) = dtype {
         options = options.dtype(dtype::from_python(given)?);
@@ -64,19 +64,11 @@ pub fn open(
     }
     let path: PathBuf = py.import("os")?.call_method1("fsdecode", (path,))?.extract()?; // bytes are paths too
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
-    Array::new(py, inner, access, cache)
-}
-
-fn check_cache(cache: &str) -> PyResult<()> {
-    match cache {
-        "auto" | "keep" => Ok(()),
-        "drop" => Err(PyNotImplementedError::new_err("cache=\"drop\" is not there yet")),
-        _ => Err(PyValueError::new_err(format!("cache={cache:?} is none of \"auto\", \"keep\", \"drop\""))),
-    }
+    Array::new(py, inner, access)
 }
 
 impl Array {
-    fn new(py: Python<'_>, inner: lowtide::Array, access: Access, cache: &str) -> PyResult<Self> {
+    fn new(py: Python<'_>, inner: lowtide::Array, access: Access) -> PyResult<Self> {
         let descr = dtype::to_numpy(py, inner.dtype())?.unbind();
         let layout = inner.layout();
         let arguments = PyDict::new(py);
@@ -85,7 +77,7 @@ impl Array {
         arguments.set_item("offset", layout.offset)?;
         arguments.set_item("fortran", layout.order == Order::Fortran)?;
         arguments.set_item("access", access.name())?;
-        arguments.set_item("cache", cache)?;
+        arguments.set_item("cache", inner.cache().name())?;
         arguments.set_item("budget", inner.budget().limit())?;
         Ok(Self { descr, arguments: arguments.unbind(), inner })
     }
@@ -215,6 +207,12 @@ impl Array {
     #[getter]
     fn access(&self) -> &'static str {
         self.inner.access().name()
+    }
+
+    /// What was asked for about the page cache.
+    #[getter]
+    fn cache(&self) -> &'static str {
+        self.inner.cache().name()
     }
 
     /// The budget that this array and everything made from it share.
@@ -370,11 +368,11 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
     py.import("numpy")?;
     let get = |key: &str| arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")));
     let access: Access = get("access")?.extract::<String>()?.parse().map_err(raise)?;
-    let cache: String = get("cache")?.extract()?;
-    check_cache(&cache)?;
+    let cache: CacheWish = get("cache")?.extract::<String>()?.parse().map_err(raise)?;
     let order = if get("fortran")?.is_truthy()? { Order::Fortran } else { Order::C };
     let options = Options::new()
         .access(access)
+        .cache(cache)
         .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?)
         .dtype(get("dtype")?.extract::<String>()?.parse().map_err(raise)?)
         .shape(&get("shape")?.extract::<Vec<i64>>()?)
@@ -382,5 +380,5 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
         .offset(get("offset")?.extract()?)
         .order(order);
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
-    Array::new(py, inner, access, &cache)
+    Array::new(py, inner, access)
 }

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
-_Access: TypeAlias = Literal["auto", "map", "remap", "advise", "read"]
+_Access: TypeAlias = Literal["auto", "map", "remap", "advise", "read", "direct"]
 _Cache: TypeAlias = Literal["auto", "keep", "drop"]
 _Size: TypeAlias = int | str
 
@@ -60,6 +60,8 @@ class Array:
     def path(self) -> Path: ...
     @property
     def access(self) -> _Access: ...
+    @property
+    def cache(self) -> str: ...
     @property
     def budget(self) -> Budget: ...
     @property

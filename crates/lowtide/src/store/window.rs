@@ -2,12 +2,15 @@
 //!
 //! One fault can map 2 MiB, so counting rows bounds nothing. These stores walk the sorted reads through
 //! windows of address range, aligned to 2 MiB, and take each window away before the next one: `remap`
-//! by unmapping it, `advise` by `MADV_DONTNEED`. At most [`WINDOWS`] of them exist at once.
+//! by unmapping it, `advise` by `MADV_DONTNEED`. At most [`WINDOWS`] of them exist at once. Where the page
+//! cache is to be left as found, windows that were not cached before are dropped from it behind us.
 
 use super::map::{MAPPED, Mapping, Renew, inside};
-use super::{Cost, Read, Source, Store};
+use super::{Cache, Cost, Read, ReadStore, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
+use rustix::fs::Advice;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +23,16 @@ pub const WINDOWS: u64 = 2;
 /// many bytes the file is mapped anew, which frees them.
 const WALKED: u64 = 4 << 30;
 
-/// The window for a budget: an eighth of it, in whole 2 MiB.
+/// Larger windows gain nothing: mapping 8 MiB and letting go of it takes two calls, reading from it hundreds
+/// of faults.
+const LARGEST: u64 = 8 << 20;
+
+/// The window for a budget: an eighth of it at most, in whole 2 MiB.
 ///
 /// # Errors
 /// [`Error::Budget`] where an eighth is less than 2 MiB.
 pub fn window_for(budget: u64) -> Result<u64> {
-    match budget / 8 / sys::HUGE * sys::HUGE {
+    match (budget / 8).min(LARGEST) / sys::HUGE * sys::HUGE {
         0 => Err(Error::Budget {
             what: "mapped access".into(),
             needs: 8 * sys::HUGE,
@@ -97,18 +104,61 @@ fn walk(
     Ok(())
 }
 
+/// What happens to the page cache behind a window.
+#[derive(Debug)]
+enum Behind {
+    /// Nothing.
+    Keep,
+    /// What we brought in goes. Reads of windows that were cached in part go through the store here: which
+    /// of their pages are ours could not be told afterwards.
+    Drop(ReadStore),
+}
+
+impl Behind {
+    fn new(source: &Arc<Source>, cache: Cache) -> Self {
+        match cache {
+            Cache::Keep => Self::Keep,
+            Cache::Drop => Self::Drop(ReadStore::new(source.clone(), Cache::Drop)),
+        }
+    }
+
+    /// Reads `touched` by `mapped` or around it, and cleans up.
+    fn read(
+        &self,
+        source: &Source,
+        range: &Range<u64>,
+        touched: &mut [Read<'_>],
+        mapped: impl FnOnce(&mut [Read<'_>]) -> Result<()>,
+    ) -> Result<()> {
+        let Self::Drop(around) = self else { return mapped(touched) };
+        let len = range.end - range.start;
+        match sys::cached_bytes(source, range.start, len) {
+            Ok(0) => {
+                mapped(touched)?;
+                // The whole window, aligned to 2 MiB: a partly covered large folio would stay.
+                let _ = rustix::fs::fadvise(source.file(), range.start, NonZeroU64::new(len), Advice::DontNeed);
+                Ok(())
+            }
+            Ok(cached) if cached >= len => mapped(touched),
+            _ => touched.iter_mut().try_for_each(|read| around.read_many(&mut [read.clip(range)])),
+        }
+    }
+}
+
 /// Maps each window anew.
 #[derive(Debug)]
 pub struct RemapStore {
     source: Arc<Source>,
     window: u64,
     turns: Turns,
+    behind: Behind,
 }
 
 impl RemapStore {
     /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: Arc<Source>, window: u64) -> Self {
-        Self { source, window: window.max(sys::HUGE) / sys::HUGE * sys::HUGE, turns: Turns::new() }
+    pub fn new(source: Arc<Source>, window: u64, cache: Cache) -> Self {
+        let window = window.max(sys::HUGE) / sys::HUGE * sys::HUGE;
+        Self { behind: Behind::new(&source, cache), source, window, turns: Turns::new() }
     }
 }
 
@@ -116,17 +166,23 @@ impl Store for RemapStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
-                let mapping = Mapping::new(&self.source, range.clone())?;
-                for read in &mut *touched {
-                    mapping.copy(read, &range);
-                }
-                mapping.check(0, touched)
+                self.behind.read(&self.source, &range, touched, |touched| {
+                    let mapping = Mapping::new(&self.source, range.clone())?;
+                    for read in &mut *touched {
+                        mapping.copy(read, &range);
+                    }
+                    mapping.check(0, touched)
+                })
             })
         })
     }
 
     fn cost(&self) -> Cost {
         MAPPED
+    }
+
+    fn threads(&self) -> usize {
+        sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1))
     }
 }
 
@@ -137,14 +193,16 @@ pub struct AdviseStore {
     source: Arc<Source>,
     window: u64,
     turns: Turns,
+    behind: Behind,
     walked: AtomicU64,
 }
 
 impl AdviseStore {
     /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: &Arc<Source>, window: u64) -> Result<Self> {
+    pub fn new(source: &Arc<Source>, window: u64, cache: Cache) -> Result<Self> {
         Ok(Self {
             mapping: Mapping::new(source, 0..source.len())?,
+            behind: Behind::new(source, cache),
             source: source.clone(),
             window: window.max(sys::HUGE) / sys::HUGE * sys::HUGE,
             turns: Turns::new(),
@@ -158,12 +216,14 @@ impl Store for AdviseStore {
         self.mapping.renew(Renew::IfHit)?;
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
-                let before = self.mapping.hits();
-                for read in &mut *touched {
-                    self.mapping.copy(read, &range);
-                }
-                self.mapping.drop_pages(range.clone());
-                self.mapping.check(before, touched)
+                self.behind.read(&self.source, &range, touched, |touched| {
+                    let before = self.mapping.hits();
+                    for read in &mut *touched {
+                        self.mapping.copy(read, &range);
+                    }
+                    self.mapping.drop_pages(range.clone());
+                    self.mapping.check(before, touched)
+                })
             })?;
             if self.walked.fetch_add(range.end - range.start, Ordering::Relaxed) >= WALKED {
                 self.walked.store(0, Ordering::Relaxed);
@@ -175,5 +235,9 @@ impl Store for AdviseStore {
 
     fn cost(&self) -> Cost {
         MAPPED
+    }
+
+    fn threads(&self) -> usize {
+        sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1))
     }
 }
