@@ -18,7 +18,7 @@ import pytest
 GIB = 1 << 30
 MIB = 1 << 20
 ROW = 512
-BOUNDED = ["remap", "advise", "read", "auto"]
+BOUNDED = ["remap", "advise", "read", "direct", "auto"]
 
 # Takes 49 chunks of 4,096 rows (200,704 rows) and checks each. It waits before, so that whoever samples it
 # knows the baseline, and after, so that the last sample is not of a process that goes away.
