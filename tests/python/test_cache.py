@@ -55,7 +55,7 @@ def most_cached(large, a, way):
     else:
         chunks = a.shuffled(4096, seed=1) if way == "shuffled" else a.chunks(4096)
         if a.access in ("remap", "advise"):
-            chunks = itertools.islice(chunks, 30)  # cold and one at a time: slow
+            chunks = itertools.islice(chunks, 12)  # cold and one at a time: slow
     for i, chunk in enumerate(chunks):
         assert chunk[0, 0] == chunk[0, -1]
         if i % 8 == 0:
@@ -77,7 +77,7 @@ def test_drop_leaves_what_others_had_cached(large, access):
     assert cached(large, 0, ours) == ours
     with lowtide.open(large, access=access, cache="drop", budget=BUDGET) as a:
         chunks = a.shuffled(4096, seed=2, with_rows=True)
-        for at, chunk in itertools.islice(chunks, 20 if access in ("remap", "advise") else None):
+        for at, chunk in itertools.islice(chunks, 8 if access in ("remap", "advise") else None):
             assert (chunk[:, 5] == at).all()
     assert cached(large, 0, ours) == ours
     assert before <= cached(large) <= before + BUDGET

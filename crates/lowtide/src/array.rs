@@ -323,10 +323,10 @@ impl Array {
         let window = || window_for(budget.limit());
         let store: Arc<dyn Store> = match access {
             Access::Map => Arc::new(MapStore::new(source)?),
-            Access::Remap => Arc::new(RemapStore::new(source.clone(), window()?, cache)?),
+            Access::Remap => Arc::new(RemapStore::new(source.clone(), window()?, cache)),
             Access::Advise => Arc::new(AdviseStore::new(source, window()?, cache)?),
             Access::Direct => Arc::new(DirectStore::new(source.clone(), budget, Engine::available())?),
-            Access::Read | Access::Auto => Arc::new(ReadStore::new(source.clone(), cache)?),
+            Access::Read | Access::Auto => Arc::new(ReadStore::new(source.clone(), cache)),
         };
         // Two threads may have made one at the same time: the first stays.
         Ok(sys::locked(&opened.stores, |stores| {

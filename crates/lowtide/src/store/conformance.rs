@@ -4,7 +4,7 @@
 //! use lowtide::store::{Cache, ReadStore, Source, conformance};
 //! use std::sync::Arc;
 //!
-//! conformance::run(&|path| Ok(Arc::new(ReadStore::new(Arc::new(Source::open(path)?), Cache::Keep)?)));
+//! conformance::run(&|path| Ok(Arc::new(ReadStore::new(Arc::new(Source::open(path)?), Cache::Keep))));
 //! ```
 //!
 //! Each check is a function of its own and panics where the store is wrong, saying how.

@@ -1,9 +1,10 @@
 //! Unbuffered reads, many in flight: cold data larger than memory. The page cache is left alone.
 //!
 //! Reads are cut into aligned pieces that go through bounce buffers of the budget, up to [`DEPTH`] at a
-//! time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. A piece
-//! that somebody else has in the page cache is copied from there. Where the filesystem cannot read
-//! unbuffered (tmpfs), or says it can and does not, [`DirectStore::new`] says so.
+//! time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. What
+//! somebody has in the page cache is read from the disk all the same: a read through the page cache could
+//! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
+//! [`DirectStore::new`] says so.
 
 use super::model::Model;
 use super::uring::Ring;
@@ -15,9 +16,8 @@ use crate::sys;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Requests in flight in one ring: 32 gave 67,000 a second, 128 gave 74,000, two rings of 64 twice that.
 pub const DEPTH: usize = 64;
@@ -31,8 +31,6 @@ const BOUNCE: usize = 8 << 20;
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
 const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5 };
-/// How often it is asked whether anything of the file is in the page cache.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,17 +53,12 @@ impl Engine {
 pub struct DirectStore {
     source: Arc<Source>,
     file: File,
-    /// For what is in the page cache already.
-    quiet: File,
     align: usize,
     engine: Engine,
     budget: Budget,
     /// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
     rings: Mutex<(u64, Vec<Ring>)>,
     model: Model,
-    started: Instant,
-    /// When the page cache was last asked about (in milliseconds), and whether it had anything of the file.
-    cached: (AtomicU64, AtomicU64),
 }
 
 impl DirectStore {
@@ -91,19 +84,15 @@ impl DirectStore {
         }
         let file = source.reopen(OFlags::DIRECT);
         let file = file.map_err(|e| unsupported(&format!("opening with O_DIRECT gave: {e}")))?;
-        let quiet = source.quiet()?;
         let align = sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
         Ok(Self {
             source,
             file,
-            quiet,
             align,
             engine,
             budget: budget.clone(),
             rings: Mutex::default(),
             model: Model::new(PRIOR),
-            started: Instant::now(),
-            cached: (AtomicU64::new(0), AtomicU64::new(u64::MAX)),
         })
     }
 
@@ -132,28 +121,6 @@ impl DirectStore {
         }
     }
 
-    /// Whether anything of the file is in the page cache, asked now and then.
-    fn is_partly_cached(&self) -> bool {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last = self.cached.1.load(Ordering::Relaxed);
-        let stale = last == u64::MAX || now - self.cached.0.load(Ordering::Relaxed) > LOOK.as_millis() as u64;
-        if !stale {
-            return last == 1;
-        }
-        let any = sys::cached_bytes(&*self.source, 0, 0).is_ok_and(|cached| cached > 0);
-        self.cached.0.store(now, Ordering::Relaxed);
-        self.cached.1.store(u64::from(any), Ordering::Relaxed);
-        any
-    }
-
-    /// Copies a piece from the page cache if all of it is there; a copy brings nothing in.
-    fn read_cached(&self, read: &mut Read<'_>) -> bool {
-        let page = sys::page() as u64;
-        let (start, end) = (read.offset / page * page, read.end().next_multiple_of(page));
-        sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached >= end - start)
-            && self.quiet.read_exact_at(read.into, read.offset).is_ok()
-    }
-
     /// What came of a piece: `got` bytes from the aligned offset on, in `slot`.
     fn take(&self, read: &mut Read<'_>, slot: &[u8], got: usize) -> Result<()> {
         let lead = self.lead(read);
@@ -162,7 +129,7 @@ impl DirectStore {
             return Ok(());
         }
         // Short: the end of the file, or a signal. An ordinary read tells which.
-        match self.quiet.read_exact_at(read.into, read.offset) {
+        match self.source.file().read_exact_at(read.into, read.offset) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Err(self.source.cut(read, self.source.len_now()?)),
             Err(e) => Err(Error::io(self.source.path(), "read the file", e)),
@@ -179,9 +146,8 @@ impl DirectStore {
         (self.lead(read) + read.into.len()).next_multiple_of(self.align)
     }
 
-    /// Cuts reads into pieces that fit in a slot of `slot` bytes, and takes from the page cache what is there.
+    /// Cuts reads into pieces that fit in a slot of `slot` bytes.
     fn cut<'a>(&self, reads: &'a mut [Read<'_>], slot: usize) -> Result<Vec<Read<'a>>> {
-        let cached = self.is_partly_cached();
         let longest = slot - 2 * self.align; // both ends may have to be aligned
         let mut pieces = Vec::with_capacity(reads.len());
         for read in reads {
@@ -190,11 +156,9 @@ impl DirectStore {
             }
             let mut offset = read.offset;
             for into in read.into.chunks_mut(longest) {
-                let mut piece = Read { offset, into };
+                let piece = Read { offset, into };
                 offset = piece.end();
-                if !(cached && self.read_cached(&mut piece)) {
-                    pieces.push(piece);
-                }
+                pieces.push(piece);
             }
         }
         Ok(pieces)

@@ -5,7 +5,6 @@ use super::{Cache, Cost, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
 use rustix::fs::Advice;
-use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
@@ -24,8 +23,6 @@ const WAITING: usize = 16;
 #[derive(Debug)]
 pub struct ReadStore {
     source: Arc<Source>,
-    /// Without read-ahead where the page cache is to be left as found.
-    quiet: Option<File>,
     /// How the page cache is left as found, if it is: one of the constants below.
     drop: AtomicU8,
     model: Model,
@@ -40,12 +37,11 @@ const EVICT: u8 = 2;
 
 impl ReadStore {
     /// Over an open file.
-    pub fn new(source: Arc<Source>, cache: Cache) -> Result<Self> {
-        let quiet = if cache == Cache::Drop { Some(source.quiet()?) } else { None };
+    pub fn new(source: Arc<Source>, cache: Cache) -> Self {
         let len = source.len();
         let warm = sys::cached_bytes(&*source, 0, 0).is_ok_and(|cached| cached >= len / 2);
         let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
-        Ok(Self { source, quiet, drop, model: Model::new(if warm { WARM } else { COLD }) })
+        Self { source, drop, model: Model::new(if warm { WARM } else { COLD }) }
     }
 
     /// One read from where the kernel has it, all of it or an error.
@@ -72,10 +68,9 @@ impl ReadStore {
     }
 
     fn read_some(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        match (&self.quiet, self.drop.load(Ordering::Relaxed)) {
-            (Some(quiet), DONTCACHE) => sys::read_uncached(quiet, into, offset),
-            (Some(quiet), _) => quiet.read_at(into, offset),
-            (None, _) => self.source.file().read_at(into, offset),
+        match self.drop.load(Ordering::Relaxed) {
+            DONTCACHE => sys::read_uncached(&*self.source, into, offset),
+            _ => self.source.file().read_at(into, offset),
         }
     }
 

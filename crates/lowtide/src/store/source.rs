@@ -36,6 +36,10 @@ impl Source {
                 "a pipe or a device cannot be read in any order: copy it into a file first",
             ));
         }
+        // Without read-ahead, reading brings in what is read and nothing else: we plan our own. More than that: a
+        // page that read-ahead has marked starts the next read-ahead when it is read, even through another
+        // descriptor, and so on through the whole file.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Self { path: path.to_owned(), file, len: meta.len() })
     }
 
@@ -65,14 +69,6 @@ impl Source {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
         Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-    }
-
-    /// The same file again, without read-ahead: reading brings in nothing but what is read. Even a read of
-    /// cached pages would start some otherwise.
-    pub(super) fn quiet(&self) -> Result<File> {
-        let file = self.reopen(OFlags::empty()).map_err(|e| Error::io(&self.path, "open the file again", e))?;
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
-        Ok(file)
     }
 
     /// Its size now.

@@ -114,11 +114,11 @@ enum Behind {
 }
 
 impl Behind {
-    fn new(source: &Arc<Source>, cache: Cache) -> Result<Self> {
-        Ok(match cache {
+    fn new(source: &Arc<Source>, cache: Cache) -> Self {
+        match cache {
             Cache::Keep => Self::Keep,
-            Cache::Drop => Self::AsFound(ReadStore::new(source.clone(), Cache::Drop)?),
-        })
+            Cache::Drop => Self::AsFound(ReadStore::new(source.clone(), Cache::Drop)),
+        }
     }
 
     /// Reads `touched` by `mapped` or around it.
@@ -149,9 +149,9 @@ pub struct RemapStore {
 
 impl RemapStore {
     /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: Arc<Source>, window: u64, cache: Cache) -> Result<Self> {
+    pub fn new(source: Arc<Source>, window: u64, cache: Cache) -> Self {
         let window = window.max(sys::HUGE) / sys::HUGE * sys::HUGE;
-        Ok(Self { behind: Behind::new(&source, cache)?, source, window, turns: Turns::new() })
+        Self { behind: Behind::new(&source, cache), source, window, turns: Turns::new() }
     }
 }
 
@@ -195,7 +195,7 @@ impl AdviseStore {
     pub fn new(source: &Arc<Source>, window: u64, cache: Cache) -> Result<Self> {
         Ok(Self {
             mapping: Mapping::new(source, 0..source.len())?,
-            behind: Behind::new(source, cache)?,
+            behind: Behind::new(source, cache),
             source: source.clone(),
             window: window.max(sys::HUGE) / sys::HUGE * sys::HUGE,
             turns: Turns::new(),
