@@ -6,7 +6,9 @@
 
 mod demo;
 pub mod draw;
+mod headerless;
 mod info;
+mod trial;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
