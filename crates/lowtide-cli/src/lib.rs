@@ -4,10 +4,12 @@
 //! What a command answers goes to stdout, as a table or with `--json`; progress and errors go to stderr.
 //! Exit codes: 0 it worked, 1 it failed, 2 it was called wrongly.
 
+mod bench;
 mod demo;
 pub mod draw;
 mod headerless;
 mod info;
+mod save;
 mod trial;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -38,6 +40,7 @@ enum Color {
 #[derive(Debug, Subcommand)]
 enum Command {
     Info(info::Args),
+    Bench(bench::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
     Completions {
@@ -72,6 +75,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, py
     let context = Context { quiet: cli.quiet, python };
     let answer = match cli.command {
         Command::Info(args) => info::run(&args),
+        Command::Bench(args) => bench::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());
