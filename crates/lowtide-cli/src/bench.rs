@@ -155,9 +155,12 @@ impl<'a> Bench<'a> {
         }
         let chunk_rows =
             args.rows.unwrap_or_else(|| CHUNK_ROWS.min(CHUNK_BYTES / row).max(1)).min(array.rows());
-        // Fails now, with the reason, where a chunk does not fit the budget.
+        // Fails now, with the reason, where a chunk does not fit the budget or the order cannot be.
         let rows = usize::try_from(chunk_rows).unwrap_or(usize::MAX);
-        drop(array.shuffled(rows, Shuffle::default())?);
+        match args.order {
+            Order::Shuffled => drop(array.shuffled(rows, Shuffle::default())?),
+            Order::Sequential => drop(array.chunks(rows)?),
+        }
         Ok(Self { args, array, chunk_rows })
     }
 
@@ -187,6 +190,9 @@ impl<'a> Bench<'a> {
             ways: Vec::new(),
             notes: note.into_iter().collect(),
         };
+        if report.machine.disk.filesystem.as_deref() == Some("tmpfs") {
+            report.note("a tmpfs is memory itself: what is mapped of it is RssShmem, not RssFile".into());
+        }
         for round in 0..self.args.rounds {
             self.round(round, &mut report, context, progress)?;
         }

@@ -294,6 +294,23 @@ fn times(ratio: f64) -> String {
 mod tests {
     use super::*;
 
+    fn round(rows: u64, anon: u64, cache: Option<u64>) -> Figures {
+        let memory = Some(Memory { anon, file: 7, cache });
+        Figures { rows, seconds: 2.0, read: Some(rows), memory, access: None }
+    }
+
+    #[test]
+    fn of_two_rounds_the_faster_counts_and_the_hungrier_one_s_memory() {
+        for (first, second) in [(10, 30), (30, 10)] {
+            let best = round(first, first, Some(1)).or_better(round(second, second, None));
+            let memory = best.memory.unwrap();
+            assert_eq!((best.rows, best.read, memory.anon, memory.cache), (30, Some(30), 30, Some(1)));
+        }
+        let (slow, fast) = (round(10, 500, None), round(30, 3, None));
+        let best = slow.or_better(fast);
+        assert_eq!((best.rows, best.memory.unwrap().anon), (30, 500));
+    }
+
     #[test]
     fn figures_are_short() {
         for (number, text) in

@@ -93,16 +93,14 @@ impl Start {
             }
             Self::Warm => {
                 let size = size(path)?;
-                let all = |cached: Option<u64>| cached.is_none_or(|cached| cached >= size);
-                let cached = || meter::cache::of_path(path).bytes();
-                if cached().is_none_or(|cached| cached < size) {
+                let missing =
+                    || meter::cache::of_path(path).bytes().map(|cached| size.saturating_sub(cached));
+                if missing() != Some(0) {
                     progress.say("reading the file into the page cache …");
                     read_all(path)?;
                 }
-                let now = cached();
-                Ok((!all(now)).then(|| {
-                    format!("only {} of {} stay in the page cache", human(now.unwrap_or(0)), human(size))
-                }))
+                let gone = missing().filter(|&bytes| bytes > 0);
+                Ok(gone.map(|bytes| format!("{} of it left the page cache at once", human(bytes))))
             }
             Self::AsFound => Ok(None),
         }

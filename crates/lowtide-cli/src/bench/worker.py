@@ -30,7 +30,7 @@ class NumPy:
 
     def __init__(self):
         """Draw the order beforehand: it is not what is measured."""
-        self.access, self.why = None, None
+        self.access, self.why, self.held = None, None, None
         self.random = np.random.default_rng(1)
         few = shuffled and length <= PERMUTED
         self.order = self.random.permutation(length) if few else None
@@ -42,10 +42,10 @@ class NumPy:
 
     def chunks(self, _epoch):
         """One pass."""
-        rows = self.map()
+        rows = self.held = self.map()  # held to the end, whatever becomes of the loop
         for start in range(0, length, rows_per_chunk):
             if way == "recreate":
-                rows = self.map()
+                rows = self.held = self.map()
             stop = min(start + rows_per_chunk, length)
             if not shuffled:
                 yield np.array(rows[start:stop])  # a slice alone would read nothing
@@ -96,7 +96,7 @@ class Pass(threading.Thread):
         """Take chunks from ``reader``."""
         super().__init__(daemon=True)
         self.reader, self.told, self.late, self.error, self.total = reader, None, None, None, 0.0
-        self.taken = []
+        self.taken, self.why = [], None
 
     def run(self):
         """Go through the file, again and again where it is in memory anyway."""
@@ -118,7 +118,9 @@ class Pass(threading.Thread):
             self.late = rows
         if self.reader.access not in self.taken:
             self.taken.append(self.reader.access)
-        self.told = {"rows": rows, "seconds": now, "access": self.taken, "why": self.reader.why}
+        if self.why is None:
+            self.why = self.reader.why  # later ones tell what this pass itself brought into memory
+        self.told = {"rows": rows, "seconds": now, "access": self.taken, "why": self.why}
         return self.late is None or rows - self.late < self.reader.ahead
 
     def over(self):
