@@ -50,8 +50,14 @@ impl Start {
                     "--cold measures what a file larger than memory costs",
                 ));
             }
-            let left = Self::Warm.prepare(path, progress)?;
-            return Ok((Self::Warm, left));
+            let unproven = match (Self::Warm.prepare(path, progress)?, meter::cache::of_path(path)) {
+                (Some(left), _) => Some(left),
+                (None, Resident::Unknown(why)) => {
+                    Some(format!("the file was read in first; whether it stayed is unknown: {why}"))
+                }
+                (None, Resident::Bytes(_)) => None,
+            };
+            return Ok((Self::Warm, unproven));
         }
         // Who may not ask about the page cache does not own the file, and leaves it alone.
         let why = match meter::cache::of_path(path) {
