@@ -80,7 +80,7 @@ class Array:
         start: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        blocks: None = None,
+        blocks: Literal["auto"] | int | None = None,
         with_rows: bool = False,
         drop_last: bool = False,
     ) -> Chunks: ...
@@ -105,6 +105,10 @@ class Chunks:
     def access(self) -> _Access: ...
     @property
     def why(self) -> str: ...
+    @property
+    def blocks(self) -> tuple[int, int] | None: ...
+    @property
+    def predicted_spread(self) -> float: ...
     def state_dict(self) -> _State: ...
     def load_state_dict(self, state: _State | dict[str, Any]) -> None: ...
 
@@ -125,7 +129,7 @@ class Zip:
         start: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        blocks: None = None,
+        blocks: Literal["auto"] | int | None = None,
         with_rows: bool = False,
         drop_last: bool = False,
     ) -> Chunks: ...
