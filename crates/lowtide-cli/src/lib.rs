@@ -25,7 +25,7 @@ struct Cli {
     /// Say nothing but the answer
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// When to use colours (NO_COLOR is heard too)
+    /// When to use colours (`NO_COLOR` is heard too)
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: Color,
 }
@@ -59,7 +59,10 @@ pub struct Context {
 }
 
 /// Runs the command and returns its exit code.
-pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, python: Option<PathBuf>) -> i32 {
+pub fn main(
+    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    python: Option<PathBuf>,
+) -> i32 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(answer) => {
