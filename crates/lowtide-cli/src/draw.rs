@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::{IsTerminal, Write};
 
 /// For what matters.
 pub const BOLD: Style = Style::new().bold();
