@@ -112,7 +112,7 @@ fn memory(report: &Report) -> String {
             human(memory.anon),
             human(memory.file)
         );
-        let over = report.exceeds(memory.anon) || report.exceeds(memory.file);
+        let over = report.exceeds(memory);
         bars +=
             &bar(way, &label, &shapes, if over { " over" } else { "" }, &human(memory.anon + memory.file));
     }
@@ -129,8 +129,8 @@ fn line(report: &Report, way: &Way) -> String {
     cell("", &decimal(figures.rate() * report.row_bytes as f64 / 1e6));
     cell("", &report.read_per_byte(figures).map_or_else(|| "unknown".into(), decimal));
     if let Some(memory) = figures.memory {
-        for bytes in [memory.anon, memory.file] {
-            cell(if report.exceeds(bytes) { "over" } else { "" }, &human(bytes));
+        for (bytes, over) in report.parts(memory) {
+            cell(if over { "over" } else { "" }, &human(bytes));
         }
         cell("", &memory.cache.map_or_else(|| "unknown".into(), human));
         cell("", &percent(report.passes(figures)));

@@ -128,10 +128,16 @@ impl Report {
         ways.max_by(|a, b| a.1.rate().total_cmp(&b.1.rate())).map(|(way, _)| way.name.as_str())
     }
 
-    /// Whether `RssAnon` or `RssFile` is more than was allowed. Chunks that were handed out are the caller's: it
-    /// has one in its hands while the next one comes. An interpreter's own heap moves by a few MiB.
-    pub fn exceeds(&self, bytes: u64) -> bool {
-        bytes > self.budget + 2 * self.chunk_rows * self.row_bytes + (4 << 20)
+    /// Whether `RssAnon` and `RssFile` together are more than was allowed. Chunks that were handed out are the
+    /// caller's: it has one in its hands while the next one comes. An interpreter's own heap moves by a few MiB.
+    pub fn exceeds(&self, memory: Memory) -> bool {
+        memory.anon + memory.file > self.budget + 2 * self.chunk_rows * self.row_bytes + (4 << 20)
+    }
+
+    /// `RssAnon` and `RssFile`, and which of them is to blame where they exceed the budget.
+    pub fn parts(&self, memory: Memory) -> [(u64, bool); 2] {
+        let (anon, over) = (memory.anon > memory.file, self.exceeds(memory));
+        [(memory.anon, over && anon), (memory.file, over && !anon)]
     }
 
     /// Bytes fetched from the disk for each byte of the rows that were delivered.
@@ -247,13 +253,11 @@ impl Report {
         line.push(if best { rate.styled(GREEN) } else { rate });
         line.push(decimal(figures.rate() * self.row_bytes as f64 / 1e6).into());
         line.push(self.read_per_byte(figures).map_or_else(|| "unknown".into(), decimal).into());
-        let size = |bytes: u64| {
-            let cell = Cell::from(human(bytes));
-            if self.exceeds(bytes) { cell.styled(RED) } else { cell }
-        };
         if let Some(memory) = figures.memory {
-            line.push(size(memory.anon));
-            line.push(size(memory.file));
+            for (bytes, over) in self.parts(memory) {
+                let cell = Cell::from(human(bytes));
+                line.push(if over { cell.styled(RED) } else { cell });
+            }
             line.push(memory.cache.map_or_else(|| "unknown".into(), human).into());
             line.push(percent(self.passes(figures)).into());
         }
