@@ -174,9 +174,6 @@ impl Facts {
                     Access::Advise,
                     format!("{WARM_SMALL} a bounded mapped window or by reads, whichever proves faster"),
                 ),
-                Visit::Sequential if windows => {
-                    (Access::Advise, "the file is in the page cache, and a mapped window is copied fastest".into())
-                }
                 _ => (Access::Read, "the file is in the page cache, and reads copy from there".into()),
             };
         }
@@ -287,7 +284,7 @@ mod tests {
         assert_eq!(of(Facts { guarded: false, ..warm }), (Access::Read, Cache::Keep));
         assert_eq!(of(Facts { budget: 1 << 20, ..warm }), (Access::Read, Cache::Keep));
         assert_eq!(of(Facts { row: 1 << 20, ..warm }), (Access::Read, Cache::Keep));
-        assert_eq!(of(Facts { visit: Visit::Sequential, ..warm }), (Access::Advise, Cache::Keep));
+        assert_eq!(of(Facts { visit: Visit::Sequential, ..warm }), (Access::Read, Cache::Keep));
         assert_eq!(of(tight), (Access::Direct, Cache::Drop));
         assert_eq!(of(Facts { direct: false, ..tight }), (Access::Read, Cache::Drop));
         assert_eq!(of(Facts { cached: None, ..tight }), (Access::Direct, Cache::Drop));

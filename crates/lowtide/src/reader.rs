@@ -14,7 +14,7 @@ use crate::order::{Blocks, Order, Permutation, Sequential, Steps};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::prefetch::Produce;
-use crate::store::{Access, Read, Store, WINDOWS, window_for};
+use crate::store::{Access, Cache, Read, Store, WINDOWS, window_for};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Reader {
     fn look_ahead(&self) -> Result<u64> {
         let rows = self.spec.step_rows(self.next) as u64;
         let mut most = u64::MAX;
-        let mut sorted = false;
+        let mut growth = 4;
         for (array, choice) in self.spec.arrays.iter().zip(&self.choices) {
             let budget = array.budget();
             let windows = match choice.access {
@@ -244,7 +244,10 @@ impl Reader {
                 let busy = if store.cost().waits() { AHEAD_COLD } else { 0 };
                 most = most.min(busy / chunk);
             } else {
-                sorted = true;
+                // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
+                // is read, without steps between: the first sweep brings the whole file in.
+                let first_sweep = choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.cost().waits();
+                growth = if first_sweep { u64::MAX } else { 8 };
             }
         }
         if let Pass::Blocks(order) = &self.spec.pass {
@@ -253,9 +256,7 @@ impl Reader {
             let crossing = |step: &u64| self.spec.steps.range(*step).is_some_and(|range| range.start < end);
             return Ok((self.next..self.spec.steps.count()).take_while(crossing).count() as u64);
         }
-        // From one chunk, which comes at once, to all there is room for, in three steps.
-        let growth = if sorted { 8 } else { 4 };
-        Ok(most.min(self.ahead * growth).max(1))
+        Ok(most.min(self.ahead.saturating_mul(growth)).max(1))
     }
 
     /// The position up to which the next group may read: the end of the mix that is under way.
