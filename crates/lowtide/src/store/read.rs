@@ -39,6 +39,8 @@ struct Stream {
     at: u64,
 }
 
+/// Threads that bring a file in.
+const STREAMING: usize = 4;
 /// How many streams are kept open.
 const STREAMS: usize = 8;
 /// Reads that begin no further than this behind the end of a stream continue it.
@@ -201,8 +203,13 @@ impl Store for ReadStore {
     }
 
     fn threads(&self) -> usize {
-        // What is dropped cannot be asked for ahead of time: then many threads make the queue.
-        if self.drop.load(Ordering::Relaxed) != KEEP && self.waits() { WAITING } else { sys::cores() }
+        // What is dropped cannot be asked for ahead of time: then many threads make the queue. Otherwise a few
+        // streams: each waits for its own read-ahead now and then.
+        match (self.waits(), self.drop.load(Ordering::Relaxed)) {
+            (false, _) => sys::cores(),
+            (true, KEEP) => sys::cores().max(STREAMING),
+            (true, _) => WAITING,
+        }
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {
