@@ -230,13 +230,13 @@ mod tests {
     }
 
     fn decided_by(root: &tempfile::TempDir) -> (u64, String) {
-        let room = room_at(root.path(), "self");
-        match room.because {
+        let found = room_at(root.path(), "self");
+        match found.because {
             Because::Cgroup { path, limit } => (
-                room.bytes,
+                found.bytes,
                 format!("{} of {}", path.strip_prefix(root.path()).unwrap().display(), human(limit)),
             ),
-            other => (room.bytes, other.to_string()),
+            other => (found.bytes, other.to_string()),
         }
     }
 
@@ -291,9 +291,9 @@ mod tests {
         let root = tree("== proc/meminfo\nMemTotal:       100 kB\nMemAvailable:       64 kB\n");
         assert_eq!(room_at(root.path(), "self"), Room { bytes: 65536, because: Because::Machine });
         let nothing = tempfile::tempdir().unwrap();
-        let room = room_at(nothing.path(), "self");
-        assert_eq!(room.because, Because::HalfOfMemory);
-        assert!(room.bytes > 64 * MIB);
+        let found = room_at(nothing.path(), "self");
+        assert_eq!(found.because, Because::HalfOfMemory);
+        assert!(found.bytes > 64 * MIB);
     }
 
     #[test]

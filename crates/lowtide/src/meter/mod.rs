@@ -11,7 +11,16 @@
 pub mod cache;
 pub mod cgroup;
 mod fields;
+pub mod files;
+mod json;
 pub mod process;
+pub mod recording;
+pub mod sampler;
+pub mod series;
+pub mod tree;
+pub mod trend;
+pub mod verdict;
+pub mod words;
 
 pub use cache::Resident;
 pub use cgroup::{Room, room};

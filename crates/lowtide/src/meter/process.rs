@@ -182,23 +182,32 @@ impl Proc {
         Some(parse_stat(self.read(pid, "stat")?)?.parent)
     }
 
-    /// The command line of `pid`, blanks for the zeros between arguments, else its name in brackets.
-    /// Called once a process, so it may allocate.
-    pub fn command(&mut self, pid: u32) -> Option<String> {
-        let line = self.read(pid, "cmdline")?;
-        let line: Vec<u8> =
-            line.trim_ascii_end().iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect();
-        let line = String::from_utf8_lossy(&line).trim().to_owned();
-        if !line.is_empty() {
-            return Some(line);
+    /// Puts the command line of `pid` into `name`, blanks for the zeros between arguments, or its bare
+    /// name where it has none, and returns the length.
+    pub fn command_into(&mut self, pid: u32, name: &mut [u8]) -> Option<usize> {
+        let mut line = self.read(pid, "cmdline")?;
+        if line.is_empty() {
+            line = self.read(pid, "comm")?;
         }
-        Some(format!("[{}]", String::from_utf8_lossy(self.read(pid, "comm")?).trim()))
+        let line = line.trim_ascii_end();
+        let line = &line[..line.len() - line.iter().rev().take_while(|byte| **byte == 0).count()];
+        let length = line.len().min(name.len());
+        for (to, from) in name.iter_mut().zip(line) {
+            *to = if from.is_ascii_control() { b' ' } else { *from };
+        }
+        Some(length)
     }
 
     /// What the kernel could still give away on this machine without swapping: `MemAvailable`.
     pub fn available(&mut self) -> Option<u64> {
         let length = self.read_path(c"meminfo")?;
         kib(&self.buffer[..length], b"MemAvailable:")
+    }
+
+    /// The machine's memory: `MemTotal`.
+    pub fn total(&mut self) -> Option<u64> {
+        let length = self.read_path(c"meminfo")?;
+        kib(&self.buffer[..length], b"MemTotal:")
     }
 
     /// Microseconds that some task of this machine has waited for memory since boot (PSI, Linux 4.20).
@@ -348,6 +357,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(proc.process(child.id()), None);
-        assert_eq!(proc.command(child.id()), None);
+        assert_eq!(proc.command_into(child.id(), &mut [0; 8]), None);
     }
 }

@@ -1,0 +1,318 @@
+//! Looks at a process tree again and again, cheaply.
+//!
+//! A tree, files and an interval come in; a [`Series`] of samples goes out. [`Sampler::sample`] never
+//! allocates, and each part of it paces itself by its own processor time: what turns out dear on this
+//! machine (many processes, huge files, large page tables) is done less often, so that all of it stays
+//! under one per cent of one core at the default interval.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::cgroup::{self, Because, Level, Room, Version};
+use super::fields::number;
+use super::files::{Cached, Files};
+use super::process::Proc;
+use super::series::{FILE_CURVES, Sample, Series};
+use super::tree::{Root, Tree};
+use crate::error::Result;
+
+/// How often a process tree is looked at unless told otherwise.
+pub const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Looks at a process tree.
+#[derive(Debug)]
+pub struct Sampler {
+    proc: Proc,
+    tree: Tree,
+    files: Files,
+    series: Series,
+    started: Instant,
+    interval: Interval,
+    group: Option<Group>,
+    room: Room,
+    cached: Cached,
+    peaks: Peaks,
+    latest: Sample,
+    taken: u64,
+    cpu: Duration,
+    ticks_per_second: f64,
+    tree_pace: Pace,
+    files_pace: Pace,
+    shares_pace: Pace,
+    finding_pace: Pace,
+}
+
+/// How often to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// Every [`INTERVAL`], less often where that would cost a noticeable part of a core.
+    Auto,
+    /// Exactly this often.
+    Every(Duration),
+}
+
+/// The largest values at full rate, before the series folds anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peaks {
+    /// Anonymous memory.
+    pub anon: u64,
+    /// Mapped file pages.
+    pub file: u64,
+    /// Shared memory.
+    pub shmem: u64,
+    /// Page cache of the watched files.
+    pub cache: Option<u64>,
+    /// RSS added up over the processes.
+    pub rss: u64,
+    /// Processes alive at once.
+    pub processes: u32,
+}
+
+/// The control group whose limit is nearest, held open.
+#[derive(Debug)]
+struct Group {
+    usage: File,
+    level: Level,
+}
+
+impl Sampler {
+    /// Prepares to look at `root` and `files`.
+    pub fn new(root: Root, files: Files, interval: Interval) -> Result<Self> {
+        let mut proc = Proc::open()?;
+        let (Root::Process(pid) | Root::Below(pid)) = root;
+        let pid = pid.to_string();
+        let room = cgroup::room_at(Path::new("/"), &pid);
+        let tree = Tree::new(root, &mut proc);
+        Ok(Self {
+            tree,
+            proc,
+            files,
+            series: Series::default(),
+            started: Instant::now(),
+            interval,
+            group: nearest_group(&pid),
+            room,
+            cached: Cached::default(),
+            peaks: Peaks::default(),
+            latest: Sample::default(),
+            taken: 0,
+            cpu: Duration::ZERO,
+            ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
+            tree_pace: Pace::new(INTERVAL, 0.004),
+            files_pace: Pace::new(INTERVAL, 0.002),
+            shares_pace: Pace::new(Duration::from_secs(1), 0.001),
+            finding_pace: Pace::new(Duration::from_millis(250), 0.001),
+        })
+    }
+
+    /// Looks once. Never allocates.
+    pub fn sample(&mut self) -> &Sample {
+        let begin = cpu_time();
+        let seconds = self.started.elapsed().as_secs_f64();
+        let totals = self.tree.sample(&mut self.proc, seconds);
+        let looked = cpu_time();
+        self.tree_pace.spent(looked.saturating_sub(begin));
+        if self.shares_pace.is_due() && totals.processes > 0 {
+            self.tree.measure_shares(&mut self.proc);
+            self.shares_pace.spent(cpu_time().saturating_sub(looked));
+        }
+        let shared = cpu_time();
+        if self.files_pace.is_due() {
+            self.cached = self.files.measure();
+            self.files_pace.spent(cpu_time().saturating_sub(shared));
+        }
+        let before = self.latest;
+        self.latest = Sample {
+            seconds,
+            processes: totals.processes,
+            anon: totals.anon,
+            file: totals.file,
+            shmem: totals.shmem.max(self.cached.in_memory),
+            rss: totals.rss,
+            page_tables: totals.page_tables,
+            swap: totals.swap,
+            cache: self.cached.on_disk,
+            files: self.file_curves(),
+            group: self.group.as_ref().and_then(Group::usage),
+            available: self.proc.available(),
+            // A process that ends unwaited takes its counters with it; what was counted stays counted.
+            major_faults: totals.major_faults.max(before.major_faults),
+            read_bytes: totals.read_bytes.max(before.read_bytes),
+            cpu_seconds: (totals.cpu_ticks as f64 / self.ticks_per_second).max(before.cpu_seconds),
+            pressure_us: self.proc.pressure(),
+        };
+        // After the last process has gone there is nothing to say about memory.
+        if totals.processes > 0 {
+            self.peaks.include(&self.latest);
+            self.series.push(self.latest);
+            self.taken += 1;
+        }
+        self.cpu += cpu_time().saturating_sub(begin);
+        &self.latest
+    }
+
+    /// Looks for new files, when it is time to. May allocate.
+    pub fn find_files(&mut self) {
+        if self.finding_pace.is_due() {
+            let begin = cpu_time();
+            self.files.find_named();
+            self.files.find_by_themselves(self.tree.live().iter().map(|member| member.last.pid));
+            let spent = cpu_time().saturating_sub(begin);
+            self.finding_pace.spent(spent);
+            self.cpu += spent;
+        }
+    }
+
+    /// How long to wait before the next sample.
+    pub fn pause(&self) -> Duration {
+        match self.interval {
+            Interval::Every(interval) => interval,
+            Interval::Auto => self.tree_pace.pause(),
+        }
+    }
+
+    fn file_curves(&self) -> [Option<u64>; FILE_CURVES] {
+        let list = self.files.list();
+        std::array::from_fn(|index| list.get(index).and_then(|file| file.now.bytes()))
+    }
+
+    /// Everything sampled so far, folded where it got long.
+    pub fn series(&self) -> &[Sample] {
+        self.series.entries()
+    }
+
+    /// The last sample.
+    pub fn latest(&self) -> &Sample {
+        &self.latest
+    }
+
+    /// The largest values so far.
+    pub fn peaks(&self) -> Peaks {
+        self.peaks
+    }
+
+    /// The processes.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The files.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The room that there was at the start, and what decided it.
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// The nearest limit of a control group.
+    pub fn limit(&self) -> Option<&Level> {
+        self.group.as_ref().map(|group| &group.level)
+    }
+
+    /// How many times it looked.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// What looking has cost: processor time of this thread.
+    pub fn cost(&self) -> Duration {
+        self.cpu
+    }
+
+    /// How long it has been looking.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What can still be had now: the last sample's `MemAvailable`, or what the nearest group leaves.
+    pub fn room_now(&self) -> Room {
+        let (Root::Process(pid) | Root::Below(pid)) = self.tree.root();
+        let pid =
+            if Path::new("/proc").join(pid.to_string()).exists() { pid.to_string() } else { "self".into() };
+        cgroup::room_at(Path::new("/"), &pid)
+    }
+
+    /// The samples, by value.
+    pub fn into_series(self) -> Vec<Sample> {
+        self.series.finish()
+    }
+}
+
+impl Peaks {
+    fn include(&mut self, sample: &Sample) {
+        self.anon = self.anon.max(sample.anon);
+        self.file = self.file.max(sample.file);
+        self.shmem = self.shmem.max(sample.shmem);
+        self.cache = self.cache.max(sample.cache);
+        self.rss = self.rss.max(sample.rss);
+        self.processes = self.processes.max(sample.processes);
+    }
+}
+
+impl Group {
+    fn usage(&self) -> Option<u64> {
+        let mut text = [0; 32];
+        let length = self.usage.read_at(&mut text, 0).ok()?;
+        number(&text[..length])
+    }
+}
+
+/// The group with the least headroom, or without any limit the process's own.
+fn nearest_group(pid: &str) -> Option<Group> {
+    let levels = cgroup::levels(Path::new("/"), pid);
+    let own = levels.first().cloned();
+    let limited = levels.into_iter().filter(|level| level.limit.is_some());
+    let level = limited.min_by_key(Level::headroom).or(own)?;
+    let name = match level.version {
+        Version::V1 => "memory.usage_in_bytes",
+        Version::V2 => "memory.current",
+    };
+    Some(Group { usage: File::open(level.path.join(name)).ok()?, level })
+}
+
+impl Room {
+    /// Whether a control group, and not the machine, decides.
+    pub fn is_limited(&self) -> bool {
+        matches!(self.because, Because::Cgroup { .. })
+    }
+}
+
+/// Does something at most every so often, and with at most a share of one core.
+#[derive(Debug)]
+struct Pace {
+    least: Duration,
+    share: f64,
+    /// What one time costs, averaged over the last few, so that one cold start does not blind us.
+    cost: Duration,
+    next: Instant,
+}
+
+impl Pace {
+    fn new(least: Duration, share: f64) -> Self {
+        Self { least, share, cost: Duration::ZERO, next: Instant::now() }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    fn spent(&mut self, cost: Duration) {
+        self.cost = (self.cost * 3 + cost) / 4;
+        // A little early, so that the next sample at the same interval is not just too soon.
+        self.next = Instant::now() + self.pause().mul_f64(0.9);
+    }
+
+    fn pause(&self) -> Duration {
+        self.least.max(self.cost.div_f64(self.share).min(Duration::from_secs(10)))
+    }
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
