@@ -1,9 +1,66 @@
 //! Lowtide reads rows from arrays on disk that are far larger than memory, in any order, inside a
 //! fixed memory budget.
+//!
+//! ```
+//! # fn main() -> lowtide::Result<()> {
+//! # let path = std::env::temp_dir().join(format!("lowtide-doc-{}.bin", std::process::id()));
+//! # std::fs::write(&path, vec![0u8; 4 * 8 * 1000]).unwrap();
+//! use lowtide::{Options, Shuffle};
+//!
+//! // 1,000 rows of eight numbers; `lowtide::open` does for files that have a header.
+//! let array = Options::new().dtype("float32".parse()?).shape(&[-1, 8])?.open(&path)?;
+//! let mut rows = 0;
+//! for chunk in array.shuffled(64, Shuffle { seed: 1, ..Shuffle::default() })? {
+//!     let chunk = chunk?;
+//!     let numbers: &[f32] = chunk.as_slice()?;
+//!     assert_eq!(numbers.len(), chunk.rows() * 8);
+//!     rows += chunk.rows();
+//! }
+//! assert_eq!(rows, 1_000);
+//! # std::fs::remove_file(&path).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Data moves one way, and each step knows only the step to its right:
+//!
+//! | step | module | in → out |
+//! |---|---|---|
+//! | which rows, when | [`order`] | position → row number, pure arithmetic |
+//! | look-ahead | [`chunks`] | row numbers → reads, as many as the budget allows |
+//! | few reads | [`plan`] | reads → sorted, merged requests |
+//! | bytes | [`store`] | requests → bytes in somebody's buffer |
+//! | what they mean | [`format`] | header → element type, shape, offset |
+//!
+//! [`budget`] counts what all of them hold; [`meter`] asks the kernel whether that is true and shares no
+//! code with them.
 
+pub mod array;
+pub mod batch;
 pub mod budget;
+pub mod choose;
+pub mod chunks;
 pub mod error;
 pub mod format;
 pub mod meter;
+pub mod order;
+pub mod plan;
+pub mod pool;
+pub mod selection;
+pub mod store;
+pub mod sys;
 
+pub use array::{Array, Options};
+pub use batch::Batch;
+pub use budget::Budget;
+pub use chunks::{Chunks, Shuffle, State, Zip};
 pub use error::{Error, Result};
+pub use selection::Axis;
+pub use store::{Access, Store};
+
+use std::path::Path;
+
+/// Opens an array by its header, with the default options.
+pub fn open(path: impl AsRef<Path>) -> Result<Array> {
+    Options::new().open(path)
+}

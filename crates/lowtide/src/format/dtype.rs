@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use std::fmt;
+use std::str::FromStr;
 
 /// Which numbers, whatever their byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,6 +170,14 @@ impl Dtype {
                 number.reverse();
             }
         }
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
     }
 }
 

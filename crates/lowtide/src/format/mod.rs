@@ -6,11 +6,12 @@
 //! and nothing is unpickled.
 
 mod dtype;
+mod literal;
 pub mod npy;
 mod raw;
 
 pub use dtype::{ByteOrder, Dtype, Element, Kind};
-pub use raw::Extent;
+pub use raw::{Extent, layout as raw_layout};
 
 use crate::error::{Error, Result};
 use std::path::Path;

@@ -55,7 +55,7 @@ fn rest(path: &Path, dtype: Dtype, fixed: &[usize], offset: u64, file_len: u64) 
             "give the number of rows",
         ));
     }
-    if left % row != 0 {
+    if !left.is_multiple_of(row) {
         return Err(Error::Format {
             path: path.to_owned(),
             offset,

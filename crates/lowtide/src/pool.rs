@@ -1,0 +1,321 @@
+//! Memory for batches and read buffers, recycled newest first.
+//!
+//! The first touch of new memory costs several times the copy that fills it (FACTS: seven times), so a
+//! block that the caller drops goes back to the free slabs of its budget and is the next one handed
+//! out, while it is still in the processor's cache. Free slabs count against the budget and make way
+//! when it is needed for something else.
+
+use crate::budget::Budget;
+use crate::error::{Error, Result};
+use crate::format::Element;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::alloc::{self, Layout};
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// From here on a slab is a mapping of its own: dropping it really gives the memory back to the system.
+const MAPPED: usize = 128 << 10;
+/// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
+const ALIGN: usize = 64;
+
+/// A piece of memory, always initialised (it begins as zeros).
+#[derive(Debug)]
+pub(crate) struct Slab {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: a slab is plain owned memory; nothing about it is tied to a thread.
+unsafe impl Send for Slab {}
+// SAFETY: shared access only reads; writing needs `&mut`.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// The capacity that a request is rounded up to, so that requests of about one size share slabs.
+    fn class(len: usize) -> Option<usize> {
+        if len < MAPPED {
+            return Some(len.max(ALIGN).next_power_of_two());
+        }
+        // An eighth of the next power of two at most is wasted, and that is address space: pages that
+        // nobody touches cost nothing.
+        let step = (len.checked_next_power_of_two()? / 16).max(4096);
+        len.checked_next_multiple_of(step)
+    }
+
+    fn new(capacity: usize) -> Option<Self> {
+        let start = if capacity < MAPPED {
+            let layout = Layout::from_size_align(capacity, ALIGN).ok()?;
+            // SAFETY: `class` never gives a capacity of 0.
+            NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?
+        } else {
+            map_anonymous(capacity)?
+        };
+        Some(Self { start, capacity })
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if self.capacity < MAPPED {
+            if let Ok(layout) = Layout::from_size_align(self.capacity, ALIGN) {
+                // SAFETY: allocated in `new` with this very layout, and owned by us alone.
+                unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
+            }
+        } else {
+            // SAFETY: mapped in `new` with this very length, and owned by us alone.
+            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.capacity) };
+        }
+    }
+}
+
+/// Anonymous memory; from 2 MiB on aligned to it, so that the kernel can use huge pages: scattering
+/// small rows over a large look-ahead is bound by the TLB otherwise.
+fn map_anonymous(capacity: usize) -> Option<NonNull<u8>> {
+    const HUGE: usize = 2 << 20;
+    let slack = if capacity >= HUGE { HUGE } else { 0 };
+    let whole = capacity.checked_add(slack)?;
+    // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }
+    .ok()?;
+    let lead = if slack == 0 { 0 } else { start.align_offset(HUGE) };
+    // SAFETY: lead < slack, so all three parts lie inside the mapping just made; the outer two are unmapped
+    // and never used. Advice does not change contents: DONTDUMP keeps data out of core dumps.
+    unsafe {
+        let kept = start.byte_add(lead);
+        if lead > 0 {
+            let _ = rustix::mm::munmap(start, lead);
+        }
+        if slack > lead {
+            let _ = rustix::mm::munmap(kept.byte_add(capacity), slack - lead);
+        }
+        if slack > 0 {
+            let _ = rustix::mm::madvise(kept, capacity, Advice::LinuxHugepage);
+        }
+        let _ = rustix::mm::madvise(kept, capacity, Advice::LinuxDontDump);
+        NonNull::new(kept.cast())
+    }
+}
+
+/// Slabs that nobody uses, by capacity, the newest last.
+#[derive(Debug, Default)]
+pub(crate) struct FreeSlabs {
+    by_class: BTreeMap<usize, Vec<(u64, Slab)>>,
+    bytes: u64,
+    clock: u64,
+}
+
+impl FreeSlabs {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn push(&mut self, slab: Slab) {
+        self.clock += 1;
+        self.bytes += slab.capacity as u64;
+        self.by_class.entry(slab.capacity).or_default().push((self.clock, slab));
+    }
+
+    fn pop_newest(&mut self, class: usize) -> Option<Slab> {
+        let (_, slab) = self.by_class.get_mut(&class)?.pop()?;
+        self.bytes -= slab.capacity as u64;
+        Some(slab)
+    }
+
+    /// The slab that has been free for longest, to make room for something else.
+    pub(crate) fn pop_oldest(&mut self) -> Option<Slab> {
+        self.by_class.retain(|_, slabs| !slabs.is_empty());
+        let (_, slabs) = self.by_class.iter_mut().min_by_key(|(_, slabs)| slabs.first().map(|s| s.0))?;
+        let (_, slab) = slabs.remove(0);
+        self.bytes -= slab.capacity as u64;
+        Some(slab)
+    }
+}
+
+/// Memory for one batch or one buffer. Dropping it returns it to the free slabs of its budget.
+#[derive(Debug)]
+pub struct Block {
+    /// `None` only while being dropped.
+    slab: Option<Slab>,
+    len: usize,
+    budget: Budget,
+    owner: Owner,
+}
+
+/// Whose bytes they are, and so whether they count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// Ours: look-ahead, read buffers. Counted.
+    Budget,
+    /// The caller's: a delivered batch. Not counted.
+    Caller,
+}
+
+impl Block {
+    /// A block for the caller, not counted. What it holds is unspecified (but initialised).
+    pub fn for_caller(budget: &Budget, len: usize) -> Result<Self> {
+        let class = Slab::class(len).ok_or_else(|| out_of_memory(len))?;
+        let recycled = budget.with(|state| {
+            let slab = state.free.pop_newest(class)?;
+            state.used -= slab.capacity as u64;
+            Some(slab)
+        });
+        let slab = recycled.or_else(|| Slab::new(class)).ok_or_else(|| out_of_memory(len))?;
+        Ok(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Caller })
+    }
+
+    /// A block of ours, counted; `None` where the budget has no room for it.
+    pub fn counted(budget: &Budget, len: usize) -> Result<Option<Self>> {
+        let class = Slab::class(len).ok_or_else(|| out_of_memory(len))?;
+        // A recycled slab is counted already: as a free one.
+        let (recycled, fits) = budget.with(|state| match state.free.pop_newest(class) {
+            Some(slab) => (Some(slab), true),
+            None => (None, budget.charge(state, class as u64)),
+        });
+        if !fits {
+            return Ok(None);
+        }
+        let Some(slab) = recycled.or_else(|| Slab::new(class)) else {
+            budget.with(|state| state.used -= class as u64);
+            return Err(out_of_memory(len));
+        };
+        Ok(Some(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Budget }))
+    }
+
+    /// What a counted block of `len` bytes takes from the budget.
+    pub fn cost(len: usize) -> u64 {
+        Slab::class(len).map_or(u64::MAX, |class| class as u64)
+    }
+
+    /// Hands the block to the caller: from now on it is not counted.
+    #[must_use]
+    pub fn deliver(mut self) -> Self {
+        if self.owner == Owner::Budget {
+            let capacity = self.slab.as_ref().map_or(0, Slab::capacity) as u64;
+            self.budget.with(|state| state.used -= capacity);
+            self.owner = Owner::Caller;
+        }
+        self
+    }
+
+    /// The bytes as numbers.
+    pub(crate) fn elements<T: Element>(&self) -> &[T] {
+        // SAFETY: `Element` is sealed: plain numbers, of which every bit pattern is one. Slabs are aligned to 64.
+        unsafe { self.align_to::<T>().1 }
+    }
+
+    /// The first byte, for a foreign owner such as NumPy that keeps this block alive while it looks.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.slab.as_ref().map_or(NonNull::dangling(), |slab| slab.start).as_ptr()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let Some(slab) = self.slab.take() else { return };
+        let surplus = self.budget.with(|state| {
+            // Ours stays counted as a free slab; the caller's is kept only if there is room for it, and
+            // then without pushing out other free slabs: they are as good.
+            let fits = match self.owner {
+                Owner::Budget => true,
+                Owner::Caller => {
+                    let sum = state.used.saturating_add(slab.capacity as u64);
+                    let fits = sum <= self.budget.limit();
+                    if fits {
+                        state.used = sum;
+                    }
+                    fits
+                }
+            };
+            if fits {
+                state.free.push(slab);
+                None
+            } else {
+                Some(slab)
+            }
+        });
+        drop(surplus); // unmapped outside the lock
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the slab holds at least `len` initialised bytes and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes this the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
+    }
+}
+
+fn out_of_memory(len: usize) -> Error {
+    Error::Budget {
+        what: "the system has no memory left for this: it".into(),
+        needs: len as u64,
+        limit: 0,
+        hint: "read fewer rows at a time".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_block_comes_back_first() {
+        let budget = Budget::new(64 << 20).unwrap();
+        let a = Block::for_caller(&budget, 1 << 20).unwrap();
+        let b = Block::for_caller(&budget, 1 << 20).unwrap();
+        let (a_at, b_at) = (a.as_ptr(), b.as_ptr());
+        drop(a);
+        drop(b);
+        assert_eq!(Block::for_caller(&budget, 1 << 20).unwrap().as_ptr(), b_at);
+        let _b = Block::for_caller(&budget, 1 << 20).unwrap();
+        assert_eq!(Block::counted(&budget, 1 << 20).unwrap().unwrap().as_ptr(), a_at);
+    }
+
+    #[test]
+    fn free_slabs_count_and_make_way() {
+        let budget = Budget::new(4 << 20).unwrap();
+        let blocks: Vec<_> = (0..6).map(|_| Block::for_caller(&budget, 1 << 20).unwrap()).collect();
+        assert_eq!(budget.used(), 0, "the caller's blocks are not counted, however many");
+        drop(blocks);
+        assert_eq!(budget.used(), 4 << 20, "and only as many are kept as fit");
+        assert!(budget.lease(3 << 20).is_some());
+        let lease = budget.lease(4 << 20).unwrap();
+        assert!(Block::counted(&budget, 1).unwrap().is_none());
+        drop(lease);
+        let held = Block::counted(&budget, 3 << 20).unwrap().unwrap();
+        assert!(Block::counted(&budget, 2 << 20).unwrap().is_none());
+        let held = held.deliver();
+        assert_eq!(budget.used(), 0);
+        drop(held);
+        assert_eq!(budget.used(), 3 << 20);
+    }
+
+    #[test]
+    fn blocks_of_every_size_are_whole() {
+        for len in [0, 1, 63, 64, 65, 4096, (128 << 10) - 1, 128 << 10, (2 << 20) - 1, (2 << 20) + 1, 40 << 20] {
+            let budget = Budget::new(1 << 30).unwrap();
+            let mut block = Block::for_caller(&budget, len).unwrap();
+            assert!(block.iter().all(|&b| b == 0));
+            block.fill(7);
+            assert_eq!(block.len(), len);
+        }
+        let budget = Budget::new(1 << 30).unwrap();
+        assert!(matches!(Block::for_caller(&budget, usize::MAX), Err(Error::Budget { .. })));
+        assert!(matches!(Block::for_caller(&budget, 1 << 60), Err(Error::Budget { .. })));
+    }
+}

@@ -1,0 +1,124 @@
+//! How bytes come in.
+//!
+//! A [`Store`] fulfils many reads at once into buffers that it does not own. That is all: which rows,
+//! in which order and merged how is decided to the left of it ([`crate::plan`]), and what the bytes
+//! mean is decided in [`crate::format`]. Every store passes the one suite in [`conformance`], and a
+//! store of your own can run it too.
+//!
+//! | store | bytes come by | mapped pages | a file cut under us |
+//! |---|---|---|---|
+//! | [`MapStore`] | one map, held | all that was touched | an error, by the handler in [`sigbus`] |
+//! | [`RemapStore`] | a new map for every window | one window | the same |
+//! | [`AdviseStore`] | one map, dropped behind the reader | one window | the same |
+//! | [`ReadStore`] | positioned reads | none | an error: the read comes back short |
+
+pub mod conformance;
+mod map;
+mod read;
+pub mod sigbus;
+mod source;
+mod window;
+
+pub use map::MapStore;
+pub use read::ReadStore;
+pub use source::Source;
+pub use window::{AdviseStore, RemapStore, WINDOWS, window_for};
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// One read: these bytes of the file, into this buffer.
+#[derive(Debug)]
+pub struct Read<'a> {
+    /// The first byte.
+    pub offset: u64,
+    /// Where the bytes go; its length is the read's length.
+    pub into: &'a mut [u8],
+}
+
+impl Read<'_> {
+    /// One past the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.into.len() as u64)
+    }
+}
+
+/// What a read costs in a store, in nanoseconds: the plan merges neighbours where that is cheaper.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Of one more request, whatever its size.
+    pub request: f64,
+    /// Of one more byte in a request.
+    pub byte: f64,
+}
+
+/// A way for bytes to come in.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Fulfils every read, or fails; after a failure the buffers' contents are unspecified.
+    ///
+    /// Reads may come in any order, overlap in the file, or be empty; sorted by offset they cost least.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] for a read past the end of the file as it is now.
+    fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()>;
+
+    /// What one more request and one more byte cost here.
+    fn cost(&self) -> Cost;
+}
+
+/// The ways of access, as users name them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// One memory map, held: what `np.memmap` does, and what grows.
+    Map,
+    /// A new map for every window of the file it walks: nanoGPT's fix.
+    Remap,
+    /// One map, its pages dropped behind the reader: the other well-known fix.
+    Advise,
+    /// Positioned reads: no map at all.
+    Read,
+    /// Chosen for each iteration, with a reason.
+    #[default]
+    Auto,
+}
+
+impl Access {
+    /// Every way that reads by itself, that is all but `Auto`.
+    pub const MANUAL: [Self; 4] = [Self::Map, Self::Remap, Self::Advise, Self::Read];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Map => "map",
+            Self::Remap => "remap",
+            Self::Advise => "advise",
+            Self::Read => "read",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// Whether it looks at the file through a memory map, and so can be hit by SIGBUS.
+    pub const fn is_mapped(self) -> bool {
+        matches!(self, Self::Map | Self::Remap | Self::Advise)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Access {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        Self::MANUAL.into_iter().chain([Self::Auto]).find(|a| a.name() == word).ok_or_else(|| {
+            Error::argument(
+                format!("access={word:?} is not a way of access"),
+                "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\"",
+            )
+        })
+    }
+}

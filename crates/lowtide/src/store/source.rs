@@ -1,0 +1,86 @@
+//! An opened file: what all stores of one object share.
+
+use super::Read;
+use crate::error::{Error, Result};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+
+/// A regular file, opened for reading, and its size when it was opened.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+impl Source {
+    /// Opens a file. Directories, FIFOs and other things that are not files are refused without waiting.
+    pub fn open(path: &Path) -> Result<Self> {
+        // NONBLOCK: opening a FIFO would wait for a writer before we could see that it is one.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(path, "open the file", e))?,
+        );
+        let meta = file.metadata().map_err(|e| Error::io(path, "look at the file", e))?;
+        let kind = meta.file_type();
+        if kind.is_dir() {
+            let source = io::Error::from_raw_os_error(libc::EISDIR);
+            return Err(Error::io(path, "open the file", source).with_hint("name a file inside it"));
+        }
+        if !kind.is_file() {
+            return Err(Error::unsupported(
+                format!("{}: not a regular file", path.display()),
+                "a pipe or a device cannot be read in any order: copy it into a file first",
+            ));
+        }
+        Ok(Self { path: path.to_owned(), file, len: meta.len() })
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size when it was opened.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it was empty when it was opened.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its size now.
+    pub fn len_now(&self) -> Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(|e| Error::io(&self.path, "look at the file", e))
+    }
+
+    /// That `read` asks for bytes past the end, which is now at `found`.
+    pub fn cut(&self, read: &Read<'_>, found: u64) -> Error {
+        Error::Truncated { path: self.path.clone(), offset: read.offset, end: read.end(), found }
+    }
+
+    /// Refuses reads past the file's end as it is now: cheaper than a fault, and with a better message.
+    pub(super) fn check(&self, reads: &[Read<'_>]) -> Result<u64> {
+        let now = self.len_now()?;
+        match reads.iter().find(|r| r.end() > now && !r.into.is_empty()) {
+            Some(read) => Err(self.cut(read, now)),
+            None => Ok(now),
+        }
+    }
+}
+
+impl AsRawFd for Source {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}

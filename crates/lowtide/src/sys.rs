@@ -1,0 +1,77 @@
+//! The few raw system calls, each with the kernel that brought it, and what must hold across a fork.
+//!
+//! Everything here is a thin, safe face on something unsafe. Nothing here knows about arrays.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::{Once, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// What one page fault can map at once, and what `FADV_DONTNEED` needs to drop a large folio whole.
+pub const HUGE: u64 = 2 << 20;
+
+/// The size of a page.
+pub fn page() -> usize {
+    rustix::param::page_size()
+}
+
+/// The cores we may run on: a container's, not the machine's.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// How many bytes of `offset..offset + len` are in the page cache (`len` 0: to the end). Linux 6.5.
+///
+/// # Errors
+/// `EPERM` on a file that we can read but do not own, `ENOSYS` on an older kernel.
+pub fn cached_bytes(file: &impl AsRawFd, offset: u64, len: u64) -> io::Result<u64> {
+    #[repr(C)]
+    struct Range {
+        off: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Stat {
+        cache: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    const CACHESTAT: libc::c_long = 451; // the same number on every architecture
+    let range = Range { off: offset, len };
+    let mut stat = Stat::default();
+    // SAFETY: both pointers are to live values of the layout that the kernel documents; flags must be 0.
+    let answer = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
+    if answer == 0 { Ok(stat.cache.saturating_mul(page() as u64)) } else { Err(io::Error::last_os_error()) }
+}
+
+static FORK_GATE: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    static FORKING: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// Held around every use of a lock that a forked child could need.
+///
+/// A child has only the thread that forked: a lock that another thread held stays locked for ever. So
+/// fork waits until nobody is inside such a section, and these sections must be short: no I/O, no wait.
+pub fn fork_gate() -> RwLockReadGuard<'static, ()> {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| {
+        // SAFETY: the three functions are `extern "C"`, live for ever, and only take and release one lock.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    });
+    FORK_GATE.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+extern "C" fn before_fork() {
+    let guard = FORK_GATE.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A thread that is being torn down has no thread-locals: then the lock is simply let go.
+    let _ = FORKING.try_with(|slot| *slot.borrow_mut() = Some(guard));
+}
+
+extern "C" fn after_fork() {
+    let _ = FORKING.try_with(|slot| slot.borrow_mut().take());
+}
