@@ -63,13 +63,7 @@ impl Recording {
         exit_code: Option<i32>,
         tolerance: Option<u64>,
     ) -> Self {
-        let on_disk = || sampler.files().list().iter().filter(|file| !file.in_memory);
-        let surroundings = Surroundings {
-            room: sampler.room_now(),
-            files_bytes: on_disk().map(|file| file.size).sum(),
-            files_rise: on_disk().map(super::files::Watched::rise).sum(),
-            tolerance,
-        };
+        let surroundings = surroundings(&sampler, tolerance);
         let mut processes: Vec<_> = sampler.tree().members().copied().collect();
         processes.sort_by_key(|member| std::cmp::Reverse(member.peak_rss));
         processes.truncate(PROCESSES);
@@ -106,6 +100,11 @@ impl Recording {
         recording.samples = sampler.into_series();
         recording.verdict = judge(&recording.samples, &surroundings);
         recording
+    }
+
+    /// The verdict if the run ended now.
+    pub fn so_far(sampler: &Sampler) -> Verdict {
+        judge(sampler.series(), &surroundings(sampler, None))
     }
 
     /// What looking cost, as a part of one core.
@@ -201,6 +200,16 @@ impl Recording {
             ("faults", whole(|sample| sample.major_faults)),
             ("files", Json::List(curves.collect())),
         ])
+    }
+}
+
+fn surroundings(sampler: &Sampler, tolerance: Option<u64>) -> Surroundings {
+    let on_disk = || sampler.files().list().iter().filter(|file| !file.in_memory);
+    Surroundings {
+        room: sampler.room_now(),
+        files_bytes: on_disk().map(|file| file.size).sum(),
+        files_rise: on_disk().map(super::files::Watched::rise).sum(),
+        tolerance,
     }
 }
 
