@@ -1,1 +1,32 @@
-//! The Python module.
+//! The Python module `lowtide._lowtide`: the core crate's nouns with Python's manners.
+//!
+//! Each file here has the name of what it brings to Python. The package `lowtide` re-exports what is
+//! public; nothing here decides anything that the core crate should decide.
+
+mod array;
+mod batch;
+mod budget;
+mod chunks;
+mod command;
+mod dtype;
+mod error;
+mod index;
+mod memmap;
+mod zip;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<array::Array>()?;
+    module.add_class::<budget::Budget>()?;
+    module.add_class::<chunks::Chunks>()?;
+    module.add_class::<zip::Zip>()?;
+    module.add_function(wrap_pyfunction!(array::open, module)?)?;
+    module.add_function(wrap_pyfunction!(array::reopen, module)?)?;
+    module.add_function(wrap_pyfunction!(memmap::release, module)?)?;
+    module.add_function(wrap_pyfunction!(zip::zip, module)?)?;
+    module.add_function(wrap_pyfunction!(command::main, module)?)?;
+    Ok(())
+}

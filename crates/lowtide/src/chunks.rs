@@ -13,7 +13,6 @@ use crate::format::Order as AxisOrder;
 use crate::order::{LastStep, Order, Permutation, Sequential, Shard, Steps};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
-use crate::selection::Axis;
 use crate::store::{Access, Read, WINDOWS, window_for};
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
@@ -249,6 +248,29 @@ impl Chunks {
             n => self.steps.position_after(n - 1),
         };
         Ok(State { seed, epoch: epoch + u64::from(done), position, fingerprint: fingerprint.join("-") })
+    }
+
+    /// Goes on from where a state was taken, with this iterator's rank and chunk size.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where the state is of other data, or cannot be of this pass.
+    pub fn load(&mut self, state: &State) -> Result<()> {
+        let own = self.state()?.fingerprint;
+        if own != state.fingerprint {
+            return Err(Error::argument(
+                format!("the state is of other data: its fingerprint is {}, this data's is {own}", state.fingerprint),
+                "open the files that the state was taken from, in the same order",
+            ));
+        }
+        let rows = self.parts[0].array.rows();
+        self.steps = self.steps.restart(rows, state.position)?;
+        if let Pass::Shuffled { order, shuffle } = &mut self.pass {
+            *order = Permutation::new(rows, state.seed, state.epoch);
+            *shuffle = Shuffle { seed: state.seed, epoch: state.epoch, start: state.position, ..*shuffle };
+        }
+        self.ready.clear();
+        (self.delivered, self.ahead) = (0, 0);
+        Ok(())
     }
 
     /// The next chunk, or `None` after the last. `interrupt` is asked during long reads.

@@ -98,6 +98,9 @@ pub enum Error {
         /// What to do about it, or empty.
         hint: String,
     },
+    /// The caller asked for the work to end: Ctrl-C, a signal.
+    #[error("interrupted")]
+    Interrupted,
     /// The object was closed.
     #[error("{path}: this array has been closed", path = .path.display())]
     Closed {
@@ -140,7 +143,7 @@ impl Error {
             | Self::Argument { hint, .. }
             | Self::Unsupported { hint, .. }
             | Self::Budget { hint, .. } => *hint = new.into(),
-            Self::Truncated { .. } | Self::Index { .. } | Self::Closed { .. } => {}
+            Self::Truncated { .. } | Self::Index { .. } | Self::Closed { .. } | Self::Interrupted => {}
         }
         self
     }

@@ -123,7 +123,6 @@ impl<'a> Runs<'a> {
     /// The byte at which run `i` starts, for every i in order.
     pub fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let mut at = vec![0; self.outer.len()];
-        let mut offset = 0;
         (0..self.count).map(move |i| {
             if i > 0 {
                 for (digit, (axis, _)) in at.iter_mut().zip(&self.outer).rev() {
@@ -134,12 +133,8 @@ impl<'a> Runs<'a> {
                     *digit = 0;
                 }
             }
-            if i == 0 || self.outer.len() > 1 {
-                offset = at.iter().zip(&self.outer).map(|(&d, (axis, stride))| axis.get(d) as u64 * stride).sum();
-            } else {
-                offset = self.outer[0].0.get(at[0]) as u64 * self.outer[0].1;
-            }
-            self.base + offset
+            let places = at.iter().zip(&self.outer);
+            self.base + places.map(|(&digit, (axis, stride))| axis.get(digit) as u64 * stride).sum::<u64>()
         })
     }
 }

@@ -47,6 +47,22 @@ pub fn cached_bytes(file: &impl AsRawFd, offset: u64, len: u64) -> io::Result<u6
     if answer == 0 { Ok(stat.cache.saturating_mul(page() as u64)) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Takes the pages of a shared file mapping out of our address space; they come back when touched.
+///
+/// # Errors
+/// What the kernel says, such as `ENOMEM` where nothing is mapped there.
+pub fn drop_mapped(start: usize, len: usize) -> io::Result<()> {
+    // SAFETY: for a shared file mapping, which the caller found there, this changes no contents: the next
+    // touch faults the same bytes in again.
+    unsafe { rustix::mm::madvise(start as *mut _, len, rustix::mm::Advice::LinuxDontNeed)? };
+    Ok(())
+}
+
+/// A device number as `stat` gives it.
+pub fn device(major: u32, minor: u32) -> u64 {
+    rustix::fs::makedev(major, minor)
+}
+
 static FORK_GATE: RwLock<()> = RwLock::new(());
 
 thread_local! {

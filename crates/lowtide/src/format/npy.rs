@@ -53,7 +53,7 @@ pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
     let dtype = header.dtype(path, &text, offset)?;
     let Header { shape, order, .. } = header;
     let container = Container::Npy { version: prefix.version };
-    let layout = Layout::new(path, container, dtype, shape, order, offset, file_len)?;
+    let layout = Layout::new(path, container, dtype, shape, order, offset, file_len).map_err(hinted)?;
     let end = offset + layout.nbytes();
     if end < file_len {
         let data = format!("{} bytes for {} of {dtype}", layout.nbytes(), shape_text(&layout.shape));
@@ -69,6 +69,14 @@ pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
         });
     }
     Ok(layout)
+}
+
+/// A shape that overflows gets a hint here: what wrote it is known only to a format.
+fn hinted(error: Error) -> Error {
+    match &error {
+        Error::Format { hint, .. } if hint.is_empty() => error.with_hint(DAMAGED),
+        _ => error,
+    }
 }
 
 /// What stands before the dict.
@@ -226,7 +234,7 @@ impl Header {
         let mut more = !literals.eat('}');
         while more {
             let key_at = literals.here();
-            let key = literals.string("a key in quotes")?;
+            let key = literals.string("a key in quotes, or }")?;
             literals.take(':', "a colon after the key")?;
             let at = literals.here();
             let twice = match key.as_str() {

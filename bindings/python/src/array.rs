@@ -1,0 +1,375 @@
+//! `lowtide.Array` and `lowtide.open`.
+
+use crate::batch::{self, Out};
+use crate::chunks::{self, Chunks};
+use crate::error::{raise, unlocked};
+use crate::{budget, dtype, index, memmap};
+use lowtide::format::Order;
+use lowtide::{Access, Axis, Options};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::path::PathBuf;
+
+/// An array on disk. Indexing gives fresh ndarrays; `chunks` and `shuffled` iterate inside the budget.
+#[pyclass(frozen, module = "lowtide")]
+pub struct Array {
+    pub inner: lowtide::Array,
+    descr: Py<PyArrayDescr>,
+    /// What `open` was given, for pickle.
+    arguments: Py<PyDict>,
+}
+
+/// Opens an array on disk: a `.npy` file by its header, any other file by `dtype`, `shape` and `offset`
+/// (np.memmap's words), or an existing np.memmap.
+#[pyfunction]
+#[pyo3(signature = (path, *, dtype=None, shape=None, offset=None, access="auto", cache="auto", budget=None))]
+#[allow(clippy::too_many_arguments)] // they are keywords
+pub fn open(
+    py: Python<'_>,
+    path: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    shape: Option<&Bound<'_, PyAny>>,
+    offset: Option<u64>,
+    access: &str,
+    cache: &str,
+    budget: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let access: Access = access.parse().map_err(raise)?;
+    check_cache(cache)?;
+    let mut options = Options::new().access(access);
+    if let Some(budget) = budget::argument(budget)? {
+        options = options.budget(budget);
+    }
+    if let Some(adopted) = memmap::adopt(path)? {
+        if dtype.is_some() || shape.is_some() || offset.is_some() {
+            return Err(PyValueError::new_err("a memmap brings its own dtype, shape and offset"));
+        }
+        return Array::new(py, adopted.open(options)?, access, cache);
+    }
+    if let Some(given) = dtype {
+        options = options.dtype(dtype::from_python(given)?);
+    }
+    if let Some(given) = shape {
+        let sizes = match given.extract::<i64>() {
+            Ok(size) => vec![size],
+            Err(_) => given.extract::<Vec<i64>>()?,
+        };
+        options = options.shape(&sizes).map_err(raise)?;
+    }
+    if let Some(offset) = offset {
+        options = options.offset(offset);
+    }
+    let path: PathBuf = path.extract()?;
+    let inner = py.detach(|| options.open(&path)).map_err(raise)?;
+    Array::new(py, inner, access, cache)
+}
+
+fn check_cache(cache: &str) -> PyResult<()> {
+    match cache {
+        "auto" | "keep" => Ok(()),
+        "drop" => Err(PyNotImplementedError::new_err("cache=\"drop\" is not there yet")),
+        _ => Err(PyValueError::new_err(format!("cache={cache:?} is none of \"auto\", \"keep\", \"drop\""))),
+    }
+}
+
+impl Array {
+    fn new(py: Python<'_>, inner: lowtide::Array, access: Access, cache: &str) -> PyResult<Self> {
+        let descr = dtype::to_numpy(py, inner.dtype())?.unbind();
+        let layout = inner.layout();
+        let arguments = PyDict::new(py);
+        arguments.set_item("dtype", layout.dtype.numpy_str())?;
+        arguments.set_item("shape", &layout.shape)?;
+        arguments.set_item("offset", layout.offset)?;
+        arguments.set_item("fortran", layout.order == Order::Fortran)?;
+        arguments.set_item("access", access.name())?;
+        arguments.set_item("cache", cache)?;
+        arguments.set_item("budget", inner.budget().limit())?;
+        Ok(Self { descr, arguments: arguments.unbind(), inner })
+    }
+
+    /// NumPy's dtype of its batches.
+    pub fn descr<'py>(&self, py: Python<'py>) -> &Bound<'py, PyArrayDescr> {
+        self.descr.bind(py)
+    }
+
+    /// Reads a selection: into a caller's array if there is one, else into a fresh one.
+    fn select<'py>(
+        &self,
+        py: Python<'py>,
+        axes: Vec<Axis>,
+        shown: &[batch::Shown],
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.warn_unguarded(py)?;
+        let fresh = |axes| -> PyResult<Bound<'py, PyAny>> {
+            let batch = unlocked(py, |interrupt| self.inner.select(axes, interrupt))?;
+            batch::shaped(py, batch, self.descr(py), shown)
+        };
+        let Some(out) = out else { return fresh(axes) };
+        let shape = shown_shape(&axes, shown);
+        let array = self.check_out(py, out, &shape)?;
+        if self.inner.layout().order == Order::Fortran {
+            out.set_item(py.Ellipsis(), fresh(axes)?)?; // the file's order is not out's: NumPy transposes
+        } else {
+            let mut bytes = Out::new(array, array.len() * self.inner.dtype().itemsize());
+            unlocked(py, move |interrupt| self.inner.select_into(axes, bytes.bytes(), interrupt))?;
+        }
+        Ok(out.clone())
+    }
+
+    /// That `out` can be filled: the right type and shape, C-contiguous, writable.
+    fn check_out<'a, 'py>(
+        &self,
+        py: Python<'py>,
+        out: &'a Bound<'py, PyAny>,
+        shape: &[usize],
+    ) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
+        let array = out.cast::<PyUntypedArray>().map_err(|_| PyTypeError::new_err("out must be a NumPy array"))?;
+        let flags = out.getattr("flags")?;
+        if array.shape() != shape || !array.dtype().is_equiv_to(self.descr(py)) {
+            return Err(PyValueError::new_err(format!(
+                "out has shape {} and dtype {}, the answer has shape {} and dtype {}",
+                out.getattr("shape")?,
+                array.dtype(),
+                lowtide::format::shape_text(shape),
+                self.descr(py),
+            )));
+        }
+        if !flags.getattr("c_contiguous")?.is_truthy()? || !flags.getattr("writeable")?.is_truthy()? {
+            return Err(PyValueError::new_err("out must be C-contiguous and writable"));
+        }
+        Ok(array)
+    }
+
+    /// Mapped access without our SIGBUS handler in place: a file that is cut would end the process.
+    pub fn warn_unguarded(&self, py: Python<'_>) -> PyResult<()> {
+        if lowtide::choose::unguarded(self.inner.access()) {
+            let message = c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
+                through a map may end the process; access=\"read\" is safe";
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 2)?;
+        }
+        Ok(())
+    }
+}
+
+fn shown_shape(axes: &[Axis], shown: &[batch::Shown]) -> Vec<usize> {
+    let mut shape = Vec::new();
+    for (axis, shown) in axes.iter().zip(shown) {
+        match shown {
+            batch::Shown::Dropped => {}
+            batch::Shown::Kept => shape.push(axis.count()),
+            batch::Shown::Shaped(sizes) => shape.extend(sizes),
+        }
+    }
+    shape
+}
+
+#[pymethods]
+impl Array {
+    /// The shape, as NumPy's.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.inner.shape())
+    }
+
+    /// NumPy's dtype of the elements.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> Py<PyArrayDescr> {
+        self.descr.clone_ref(py)
+    }
+
+    /// The number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.inner.shape().len()
+    }
+
+    /// The number of elements.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.inner.nbytes() / self.inner.dtype().itemsize() as u64
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.inner.nbytes()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.inner.dtype().itemsize()
+    }
+
+    /// The file, as an absolute path.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.inner.path().to_owned()
+    }
+
+    /// The way of access that was asked for; iterators say which one they took.
+    #[getter]
+    fn access(&self) -> &'static str {
+        self.inner.access().name()
+    }
+
+    /// The budget that this array and everything made from it share.
+    #[getter]
+    fn budget(&self) -> budget::Budget {
+        budget::Budget(self.inner.budget().clone())
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        match self.inner.shape().first() {
+            Some(&n) => Ok(n),
+            None => Err(PyTypeError::new_err("len() of unsized object")),
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let shape = lowtide::format::shape_text(self.inner.shape());
+        let (path, access) = (self.inner.path().display(), self.inner.access());
+        let closed = if self.inner.is_closed() { ", closed" } else { "" };
+        Ok(format!("<lowtide.Array {path:?} shape={shape} dtype={} access={access}{closed}>", self.descr(py).str()?))
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let index::Selected { axes, shown, scalar } = index::parse(key, self.inner.shape())?;
+        let array = self.select(py, axes, &shown, None)?;
+        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        slf.py().import("lowtide._rows")?.call_method1("rows", (slf,))
+    }
+
+    /// The rows (or whatever `axis` counts) with these numbers, in this order, as `np.take` does.
+    #[pyo3(signature = (rows, axis=0, out=None))]
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        rows: &Bound<'py, PyAny>,
+        axis: isize,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let shape = self.inner.shape();
+        let ndim = shape.len().cast_signed();
+        let axis = if axis < 0 { axis + ndim } else { axis };
+        let Some(&n) = usize::try_from(axis).ok().and_then(|axis| shape.get(axis)) else {
+            return Err(PyValueError::new_err(format!("axis {axis} is out of bounds for array of dimension {ndim}")));
+        };
+        let axis = axis.cast_unsigned();
+        let (list, sizes) = index::list(rows, axis, n)?;
+        let mut axes: Vec<Axis> = shape.iter().map(|&n| Axis::all(n)).collect();
+        let mut shown = vec![batch::Shown::Kept; shape.len()];
+        axes[axis] = Axis::List(list);
+        shown[axis] = batch::Shown::Shaped(sizes);
+        self.select(py, axes, &shown, out)
+    }
+
+    /// Rows in file order, `rows` at a time.
+    fn chunks(slf: &Bound<'_, Self>, rows: usize) -> PyResult<Chunks> {
+        chunks::sequential(slf.py(), std::slice::from_ref(slf), chunks::Yields::Array, rows)
+    }
+
+    /// Every row exactly once, in shuffled order, `rows` at a time.
+    #[pyo3(signature = (rows, seed=0, *, epoch=0, start=0, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn shuffled(
+        slf: &Bound<'_, Self>,
+        rows: usize,
+        seed: u64,
+        epoch: u64,
+        start: u64,
+        rank: Option<u64>,
+        world_size: Option<u64>,
+        blocks: Option<&Bound<'_, PyAny>>,
+        with_rows: bool,
+        drop_last: bool,
+    ) -> PyResult<Chunks> {
+        chunks::check_blocks(blocks)?;
+        let shuffle = chunks::shuffle(slf.py(), seed, epoch, start, rank, world_size, drop_last)?;
+        let yields = if with_rows { chunks::Yields::RowsAndArray } else { chunks::Yields::Array };
+        chunks::shuffled(slf.py(), std::slice::from_ref(slf), yields, rows, shuffle)
+    }
+
+    /// For NumPy: the whole array, if it fits in the budget.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            return Err(PyValueError::new_err("an array on disk cannot become a NumPy array without a copy"));
+        }
+        let (needs, limit) = (self.inner.nbytes(), self.inner.budget().limit());
+        if needs > limit {
+            let human = lowtide::budget::human;
+            return Err(PyMemoryError::new_err(format!(
+                "turning {} into a NumPy array would read all {} of it, the budget is {}\n\
+                 hint: a[...] does it anyway; a.chunks(n) goes through it in the budget",
+                self.inner.path().display(),
+                human(needs),
+                human(limit)
+            )));
+        }
+        let axes: Vec<Axis> = self.inner.shape().iter().map(|&n| Axis::all(n)).collect();
+        let shown = vec![batch::Shown::Kept; axes.len()];
+        let array = self.select(py, axes, &shown, None)?;
+        match dtype {
+            Some(dtype) => array.call_method1("astype", (dtype,)),
+            None => Ok(array),
+        }
+    }
+
+    /// Lets go of the file and its maps. Arrays that were returned stay what they are.
+    fn close(&self) {
+        self.inner.close();
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
+        self.close();
+    }
+
+    /// Pickles as the path and the settings, never as data.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Py<PyDict>))> {
+        let reopen = py.import("lowtide._lowtide")?.getattr("_reopen")?;
+        Ok((reopen, (self.inner.path().to_owned(), self.arguments.clone_ref(py))))
+    }
+}
+
+/// What pickle calls: the header need not be read again, but the file must still be large enough.
+#[pyfunction]
+#[pyo3(name = "_reopen")]
+pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
+    let get = |key: &str| arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")));
+    let access: Access = get("access")?.extract::<String>()?.parse().map_err(raise)?;
+    let cache: String = get("cache")?.extract()?;
+    check_cache(&cache)?;
+    let order = if get("fortran")?.is_truthy()? { Order::Fortran } else { Order::C };
+    let options = Options::new()
+        .access(access)
+        .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?)
+        .dtype(get("dtype")?.extract::<String>()?.parse().map_err(raise)?)
+        .shape(&get("shape")?.extract::<Vec<i64>>()?)
+        .map_err(raise)?
+        .offset(get("offset")?.extract()?)
+        .order(order);
+    let inner = py.detach(|| options.open(&path)).map_err(raise)?;
+    Array::new(py, inner, access, &cache)
+}

@@ -1,0 +1,53 @@
+//! `lowtide.Budget`, and sizes as people write them.
+
+use crate::error::raise;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// A limit in bytes that several arrays can share: `lowtide.Budget("1GiB")`.
+#[pyclass(frozen, module = "lowtide")]
+pub struct Budget(pub lowtide::Budget);
+
+#[pymethods]
+impl Budget {
+    #[new]
+    fn new(limit: &Bound<'_, PyAny>) -> PyResult<Self> {
+        lowtide::Budget::new(size(limit)?).map(Self).map_err(raise)
+    }
+
+    /// The limit in bytes.
+    #[getter]
+    fn limit(&self) -> u64 {
+        self.0.limit()
+    }
+
+    /// Bytes in use now, free slabs included; batches that were delivered are not.
+    #[getter]
+    fn used(&self) -> u64 {
+        self.0.used()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Budget({:?})", lowtide::budget::human(self.0.limit()))
+    }
+}
+
+/// A number of bytes, or a text such as `"64MiB"`.
+fn size(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if let Ok(text) = given.extract::<String>() {
+        return lowtide::budget::parse_size(&text).map_err(raise);
+    }
+    given.extract::<u64>().map_err(|_| {
+        let shown = given.repr().map_or_else(|_| "that".into(), |r| r.to_string());
+        PyTypeError::new_err(format!("{shown} is not a size\nhint: a number of bytes or a text like \"512MiB\""))
+    })
+}
+
+/// The `budget=` argument: a size, or a budget to share.
+pub fn argument(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<lowtide::Budget>> {
+    let Some(given) = given else { return Ok(None) };
+    if let Ok(shared) = given.cast::<Budget>() {
+        return Ok(Some(shared.get().0.clone()));
+    }
+    lowtide::Budget::new(size(given)?).map(Some).map_err(raise)
+}

@@ -1,0 +1,56 @@
+//! The core crate's errors as the exceptions that Python users expect, and signals during long work.
+
+use lowtide::Error;
+use pyo3::exceptions::{
+    PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyNotImplementedError, PyOSError, PyValueError,
+};
+use pyo3::prelude::*;
+use std::sync::Mutex;
+
+/// The exception for an error.
+pub fn raise(error: Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        // Three arguments let Python choose the subclass: FileNotFoundError, PermissionError, …
+        Error::Io { path, what, source, hint } => {
+            let mut text = format!("cannot {what}: {}", without_number(&source));
+            if !hint.is_empty() {
+                text = format!("{text}\nhint: {hint}\n");
+            }
+            PyOSError::new_err((source.raw_os_error().unwrap_or(5), text, path))
+        }
+        Error::Truncated { path, .. } => PyOSError::new_err((5, message, path)),
+        Error::Index { .. } => PyIndexError::new_err(message),
+        Error::Unsupported { .. } => PyNotImplementedError::new_err(message),
+        Error::Budget { .. } => PyMemoryError::new_err(message),
+        Error::Interrupted => PyKeyboardInterrupt::new_err(()),
+        _ => PyValueError::new_err(message),
+    }
+}
+
+/// `io::Error` prints its number too, and so does Python: once is enough.
+fn without_number(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Runs `work` without the interpreter lock, and ends it if a signal handler raises, as for Ctrl-C.
+pub fn unlocked<T: Send>(
+    py: Python<'_>,
+    work: impl Send + FnOnce(lowtide::plan::Interrupt<'_>) -> lowtide::Result<T>,
+) -> PyResult<T> {
+    let raised = Mutex::new(None);
+    let answer = py.detach(|| {
+        work(&|| match Python::attach(|py| py.check_signals()) {
+            Ok(()) => Ok(()),
+            Err(exception) => {
+                *raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(exception);
+                Err(Error::Interrupted)
+            }
+        })
+    });
+    match (answer, raised.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)) {
+        (Err(Error::Interrupted), Some(exception)) => Err(exception),
+        (answer, _) => answer.map_err(raise),
+    }
+}

@@ -1,0 +1,164 @@
+//! `np.memmap`: adopting one, and giving its mapped pages back.
+
+use crate::dtype;
+use crate::error::raise;
+use lowtide::Options;
+use lowtide::format::{Dtype, Order};
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+
+/// Where the elements of a memmap lie in its file.
+pub struct Adopted {
+    path: PathBuf,
+    dtype: Dtype,
+    shape: Vec<i64>,
+    offset: u64,
+    order: Order,
+    /// Device and inode of what is mapped: the path may mean another file by now.
+    inode: Option<(u64, u64)>,
+}
+
+impl Adopted {
+    /// Opens the file that is mapped.
+    pub fn open(self, options: Options) -> PyResult<lowtide::Array> {
+        let array = options
+            .dtype(self.dtype)
+            .shape(&self.shape)
+            .map_err(raise)?
+            .offset(self.offset)
+            .order(self.order)
+            .open(&self.path)
+            .map_err(raise)?;
+        let meta = array.source().map_err(raise)?.file().metadata()?;
+        let now = (std::os::unix::fs::MetadataExt::dev(&meta), std::os::unix::fs::MetadataExt::ino(&meta));
+        if self.inode.is_some_and(|then| then != now) {
+            return Err(PyValueError::new_err(format!(
+                "{}: the file has been replaced since the memmap was made\nhint: open it by its path",
+                self.path.display()
+            )));
+        }
+        Ok(array)
+    }
+}
+
+/// What `given` is, if it is a memmap; `None` for paths.
+pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
+    let py = given.py();
+    if !given.is_instance_of::<PyUntypedArray>() {
+        return Ok(None);
+    }
+    let map = base_memmap(given)?;
+    refuse_private(&map, "what was written to it is not in the file")?;
+    let filename = map.getattr("filename")?;
+    if filename.is_none() {
+        return Err(PyValueError::new_err("this memmap has no file name: it was made from an open file object\nhint: open the file by its path"));
+    }
+    let array = given.cast::<PyUntypedArray>()?;
+    let flags = given.getattr("flags")?;
+    let order = if flags.getattr("c_contiguous")?.is_truthy()? {
+        Order::C
+    } else if flags.getattr("f_contiguous")?.is_truthy()? {
+        Order::Fortran
+    } else {
+        return Err(PyValueError::new_err("a view with gaps cannot be adopted\nhint: adopt the whole memmap, then index"));
+    };
+    // A view has its parent's `offset`, not its own, so we count from where the map begins. An empty array
+    // has no bytes, and its address means nothing.
+    let mapped = map.getattr("_mmap")?;
+    let (start, len) = address(&mapped)?;
+    let granularity: u64 = py.import("mmap")?.getattr("ALLOCATIONGRANULARITY")?.extract()?;
+    let offset: u64 = map.getattr("offset")?.extract()?;
+    let at = data(array);
+    let distance = at.checked_sub(start).filter(|&d| d <= len).unwrap_or(0);
+    Ok(Some(Adopted {
+        path: filename.extract()?,
+        dtype: dtype::from_python(array.dtype().as_any())?,
+        shape: array.shape().iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect(),
+        offset: offset / granularity * granularity + distance as u64,
+        order,
+        inode: mapped_inode(start),
+    }))
+}
+
+/// Drops the mapped pages of a memmap in place. The array goes on working: pages come back when touched.
+#[pyfunction]
+pub fn release(memmap_array: &Bound<'_, PyAny>) -> PyResult<()> {
+    let array = memmap_array
+        .cast::<PyUntypedArray>()
+        .map_err(|_| PyTypeError::new_err("lowtide.release takes an np.memmap, or a view of one"))?;
+    let map = base_memmap(memmap_array)?;
+    refuse_private(&map, "dropping its pages would lose what was written to it")?;
+    let mapped = map.getattr("_mmap")?;
+    let (start, len) = address(&mapped)?;
+    let itemsize = array.dtype().itemsize();
+    // The bytes between the lowest and the highest element; strides may be negative.
+    let (mut low, mut high) = (0isize, itemsize.cast_signed());
+    for (&n, &stride) in array.shape().iter().zip(array.strides()) {
+        let reach = stride.saturating_mul(n.saturating_sub(1).cast_signed());
+        low += reach.min(0);
+        high += reach.max(0);
+    }
+    let at = data(array);
+    let page = lowtide::sys::page();
+    let from = at.wrapping_add_signed(low).max(start) / page * page;
+    let to = at.wrapping_add_signed(high).min(start + len);
+    if array.len() > 0 && from < to {
+        // Neighbours on the first and last page are dropped with them; they come back by a fault.
+        memmap_array.py().detach(|| lowtide::sys::drop_mapped(from, to - from))?;
+    }
+    Ok(())
+}
+
+/// The memmap that an array is, or is a view of.
+fn base_memmap<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let memmap = given.py().import("numpy")?.getattr("memmap")?;
+    let mut at = given.clone();
+    while !at.is_none() {
+        if at.is_instance(&memmap)? && !at.getattr("_mmap")?.is_none() {
+            return Ok(at);
+        }
+        at = at.getattr_opt("base")?.unwrap_or_else(|| given.py().None().into_bound(given.py()));
+    }
+    Err(PyTypeError::new_err("this NumPy array is in memory, not an np.memmap\nhint: lowtide reads files; give it a path"))
+}
+
+fn refuse_private(map: &Bound<'_, PyAny>, because: &str) -> PyResult<()> {
+    match map.getattr("mode")?.extract::<String>()?.as_str() {
+        "c" | "copyonwrite" => Err(PyValueError::new_err(format!("a copy-on-write memmap is private: {because}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Where an array's first element is.
+fn data(array: &Bound<'_, PyUntypedArray>) -> usize {
+    // SAFETY: a live array object; only the address is taken.
+    unsafe { (*array.as_array_ptr()).fields.data as usize }
+}
+
+/// Where a Python `mmap` is mapped, and how long it is.
+fn address(mapped: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
+    let view = mapped.py().import("numpy")?.call_method1("frombuffer", (mapped, "uint8"))?;
+    let view = view.cast_into::<PyUntypedArray>()?;
+    Ok((data(&view), view.len()))
+}
+
+/// Device and inode of the file that is mapped at `address`.
+fn mapped_inode(address: usize) -> Option<(u64, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let (from, to) = fields.next()?.split_once('-')?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let range = hex(from)?..hex(to)?;
+        if !range.contains(&(address as u64)) {
+            return None;
+        }
+        let (major, minor) = fields.nth(2)?.split_once(':')?;
+        let inode = fields.next()?.parse().ok()?;
+        let major = u32::try_from(hex(major)?).ok()?;
+        let minor = u32::try_from(hex(minor)?).ok()?;
+        Some((lowtide::sys::device(major, minor), inode))
+    })
+}

@@ -1,0 +1,26 @@
+//! What the fuzzers once found worth keeping, and all hostile and valid files, against the fuzzers' own
+//! properties: a crash that was fixed stays fixed without a fuzzer at hand.
+
+#[path = "properties/npy.rs"]
+mod npy;
+
+use std::path::Path;
+
+#[test]
+fn npy() {
+    feed("npy", npy::check);
+}
+
+fn feed(target: &str, check: impl Fn(&[u8])) {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let kept = tests.join("../../../fuzz/corpus");
+    for folder in [kept, tests.join("attacks"), tests.join("valid")] {
+        let folder = folder.join(target);
+        let files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!files.is_empty(), "{} is empty", folder.display());
+        for file in files {
+            println!("{}", file.display()); // shown by the test runner only where the check panics
+            check(&std::fs::read(&file).unwrap());
+        }
+    }
+}
