@@ -225,7 +225,7 @@ impl Chunks {
     pub fn rows_at(&self, positions: Range<u64>) -> Vec<u64> {
         let mut rows = vec![0; usize::try_from(positions.end.saturating_sub(positions.start)).unwrap_or(0)];
         match &self.pass {
-            Pass::Sequential => Sequential::new(self.steps.len()).fill(positions.start, &mut rows),
+            Pass::Sequential => Sequential::new(self.parts[0].array.rows()).fill(positions.start, &mut rows),
             Pass::Shuffled { order, .. } => order.fill(positions.start, &mut rows),
         }
         rows

@@ -1,0 +1,309 @@
+//! Which positions a rank takes, and when: one stream of positions, cut into steps, each step cut into
+//! one batch a rank.
+//!
+//! The stream does not depend on the number of ranks, so neither does the state of a run: it is the
+//! position that all ranks together have reached, and it loads under any number of them. With B rows a
+//! batch and W ranks, a step is G = B × W positions. A run of 4 ranks × 8 rows and one of 2 × 16 see the
+//! same rows at the same step.
+//!
+//! ```text
+//!  start                                            len
+//!  │ rank 0 │ rank 1 │ rank 0 │ rank 1 │rank 0│rank 1│
+//!  └───── step 0 ────┴───── step 1 ────┴─── last ────┘
+//! ```
+
+use crate::error::{Error, Result};
+use std::ops::Range;
+
+/// One of the processes that share an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    rank: u64,
+    world_size: u64,
+}
+
+/// What becomes of the positions after the last full step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastStep {
+    /// They are left out: fewer than G.
+    Drop,
+    /// They are dealt out evenly, so that all ranks have equally many steps; refused when there are
+    /// fewer of them than ranks.
+    Split,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self::ALONE
+    }
+}
+
+impl Shard {
+    /// The only process.
+    pub const ALONE: Self = Self { rank: 0, world_size: 1 };
+
+    /// Rank `rank` of `world_size`, counted from 0.
+    pub fn new(rank: u64, world_size: u64) -> Result<Self> {
+        if world_size == 0 {
+            return Err(Error::argument("world_size is 0", "it counts all ranks, this one included"));
+        }
+        if rank >= world_size {
+            return Err(Error::argument(
+                format!("rank {rank} is out of range for a world_size of {world_size}"),
+                "ranks are counted from 0",
+            ));
+        }
+        Ok(Self { rank, world_size })
+    }
+
+    /// Which one this is.
+    pub fn rank(self) -> u64 {
+        self.rank
+    }
+
+    /// How many there are.
+    pub fn world_size(self) -> u64 {
+        self.world_size
+    }
+
+    /// The steps of this rank over positions `start..len`, `batch` rows a step.
+    pub fn steps(self, len: u64, start: u64, batch: u64, last: LastStep) -> Result<Steps> {
+        if batch == 0 {
+            return Err(Error::argument("batch_size is 0", ""));
+        }
+        if start > len {
+            return Err(Error::argument(
+                format!("the position to start from is {start}, there are only {len}"),
+                "is the state from another dataset?",
+            ));
+        }
+        let Some(global) = batch.checked_mul(self.world_size) else {
+            return Err(Error::argument(
+                format!("batch_size {batch} × world_size {} does not fit in 64 bits", self.world_size),
+                "",
+            ));
+        };
+        let rest = (len - start) % global;
+        let count = (len - start) / global + u64::from(last == LastStep::Split && rest > 0);
+        if last == LastStep::Split && rest > 0 && rest < self.world_size {
+            return Err(Error::argument(
+                format!(
+                    "the last step has {rest} rows for {} ranks, so that some would have one batch fewer",
+                    self.world_size
+                ),
+                "drop the last step (drop_last=True), or choose another batch_size",
+            ));
+        }
+        Ok(Steps { shard: self, start, len, batch, global, count, last })
+    }
+}
+
+/// All steps of one rank: checked once, so that no question about them can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    shard: Shard,
+    start: u64,
+    len: u64,
+    batch: u64,
+    /// The positions of a full step, over all ranks.
+    global: u64,
+    count: u64,
+    last: LastStep,
+}
+
+impl Steps {
+    /// How many steps there are: the same on every rank.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The same rank and batch over positions `start..len`.
+    pub fn restart(&self, len: u64, start: u64) -> Result<Self> {
+        self.shard.steps(len, start, self.batch, self.last)
+    }
+
+    /// The first position.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The positions that this rank takes at `step`, never empty; `None` after the last step.
+    pub fn range(&self, step: u64) -> Option<Range<u64>> {
+        if step >= self.count {
+            return None;
+        }
+        let first = self.start + step * self.global;
+        let there = (self.len - first).min(self.global);
+        Some(if there == self.global {
+            let first = first + self.shard.rank * self.batch;
+            first..first + self.batch
+        } else {
+            first + self.share(there, self.shard.rank)..first + self.share(there, self.shard.rank + 1)
+        })
+    }
+
+    /// The position that all ranks together have reached after `step`: what a state holds.
+    pub fn position_after(&self, step: u64) -> u64 {
+        let taken = (u128::from(step) + 1) * u128::from(self.global);
+        u64::try_from(taken).map_or(self.len, |taken| self.start.saturating_add(taken).min(self.len))
+    }
+
+    /// Where the share of `rank` begins when `rows` are dealt out evenly.
+    fn share(&self, rows: u64, rank: u64) -> u64 {
+        let share = u128::from(rows) * u128::from(rank) / u128::from(self.shard.world_size);
+        u64::try_from(share).unwrap_or(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LastStep::{Drop, Split};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What every rank takes at `step`, in the order of ranks.
+    fn ranges(
+        world_size: u64,
+        len: u64,
+        start: u64,
+        batch: u64,
+        last: LastStep,
+        step: u64,
+    ) -> Vec<Range<u64>> {
+        let of = |rank| Shard::new(rank, world_size).unwrap().steps(len, start, batch, last).unwrap();
+        (0..world_size).map(|rank| of(rank).range(step).unwrap()).collect()
+    }
+
+    /// The positions of a step over all ranks, after checking that they lie end to end.
+    fn union(ranges: &[Range<u64>]) -> Range<u64> {
+        assert!(ranges.iter().all(|range| !range.is_empty()), "{ranges:?}");
+        assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start), "{ranges:?}");
+        ranges[0].start..ranges[ranges.len() - 1].end
+    }
+
+    #[test]
+    fn by_hand() {
+        // 2 ranks × 3 rows over 5..22: two full steps, and five positions left.
+        assert_eq!(ranges(2, 22, 5, 3, Split, 0), [5..8, 8..11]);
+        assert_eq!(ranges(2, 22, 5, 3, Split, 1), [11..14, 14..17]);
+        assert_eq!(ranges(2, 22, 5, 3, Split, 2), [17..19, 19..22]);
+        let rank = Shard::new(1, 2).unwrap();
+        let (split, drop) = (rank.steps(22, 5, 3, Split).unwrap(), rank.steps(22, 5, 3, Drop).unwrap());
+        assert_eq!((split.count(), drop.count()), (3, 2));
+        assert_eq!((split.range(3), drop.range(2)), (None, None));
+        assert_eq!([0, 1, 2, u64::MAX].map(|step| split.position_after(step)), [11, 17, 22, 22]);
+    }
+
+    #[test]
+    fn nothing_left_is_no_step() {
+        for last in [Drop, Split] {
+            for len in [0, 7] {
+                let steps = Shard::ALONE.steps(len, len, 4, last).unwrap();
+                assert_eq!((steps.count(), steps.range(0)), (0, None));
+            }
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let steps = |world_size, len, start, batch| {
+            Shard::new(0, world_size).and_then(|shard| shard.steps(len, start, batch, Split))
+        };
+        for (result, says) in [
+            (steps(0, 9, 0, 1), "world_size is 0"),
+            (Shard::new(4, 4).and_then(|shard| shard.steps(9, 0, 1, Drop)), "rank 4 is out of range"),
+            (steps(1, 9, 0, 0), "batch_size is 0"),
+            (steps(1, 9, 10, 1), "the position to start from is 10, there are only 9"),
+            (steps(1 << 32, 9, 0, 1 << 32), "does not fit in 64 bits"),
+            (steps(4, 18, 0, 4), "the last step has 2 rows for 4 ranks"),
+        ] {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_do_not_overflow() {
+        let last_rank = Shard::new(u64::MAX - 1, u64::MAX).unwrap().steps(u64::MAX, 0, 1, Split).unwrap();
+        assert_eq!(last_rank.range(0), Some(u64::MAX - 1..u64::MAX));
+        let steps = Shard::new(2, 3).unwrap().steps(u64::MAX, 1 << 63, u64::MAX / 3, Split).unwrap();
+        assert_eq!(steps.count(), 1);
+        assert_eq!(steps.range(0).unwrap().end, u64::MAX);
+        assert_eq!(steps.position_after(0), u64::MAX);
+        assert_eq!(steps.position_after(u64::MAX), u64::MAX);
+    }
+
+    /// A stream, a place in it, a batch and a number of ranks.
+    fn run() -> impl Strategy<Value = (u64, u64, u64, u64)> {
+        (0_u64..3_000).prop_flat_map(|len| (Just(len), 0..=len, 1_u64..40, 1_u64..20))
+    }
+
+    proptest! {
+        #[test]
+        fn every_position_is_taken_once((len, start, batch, world_size) in run()) {
+            for last in [Drop, Split] {
+                let Ok(steps) = Shard::new(0, world_size).unwrap().steps(len, start, batch, last) else {
+                    prop_assert!(last == Split && (len - start) % (batch * world_size) < world_size);
+                    continue;
+                };
+                let mut reached = start;
+                for step in 0..steps.count() {
+                    let ranges = ranges(world_size, len, start, batch, last, step);
+                    let sizes = ranges.iter().map(|range| range.end - range.start);
+                    let (least, most) = (sizes.clone().min().unwrap(), sizes.max().unwrap());
+                    prop_assert!(most <= batch && most - least <= 1);
+                    let union = union(&ranges);
+                    prop_assert_eq!(union.start, reached);
+                    reached = union.end;
+                    prop_assert_eq!(steps.position_after(step), reached);
+                }
+                match last {
+                    Split => prop_assert_eq!(reached, len),
+                    Drop => prop_assert!(len - reached < batch * world_size),
+                }
+            }
+        }
+
+        #[test]
+        fn a_step_does_not_depend_on_the_number_of_ranks(
+            (len, start, batch, ranks) in run(), more in 1_u64..8
+        ) {
+            // G = batch × more × ranks, by few ranks with large batches and by many with small ones.
+            for last in [Drop, Split] {
+                let few = Shard::new(0, ranks).unwrap().steps(len, start, batch * more, last);
+                let many = Shard::new(0, ranks * more).unwrap().steps(len, start, batch, last);
+                let (Ok(few), Ok(many)) = (few, many) else { continue };
+                prop_assert_eq!(few.count(), many.count());
+                for step in 0..few.count() {
+                    let few = ranges(ranks, len, start, batch * more, last, step);
+                    let many = ranges(ranks * more, len, start, batch, last, step);
+                    prop_assert_eq!(union(&few), union(&many));
+                }
+            }
+        }
+
+        #[test]
+        fn a_run_goes_on_under_another_number_of_ranks(
+            (len, start, batch, ranks) in run(), other_batch in 1_u64..40, other_ranks in 1_u64..20
+        ) {
+            let steps = Shard::new(0, ranks).unwrap().steps(len, start, batch, Drop).unwrap();
+            for step in 0..steps.count() {
+                let position = steps.position_after(step);
+                prop_assert_eq!(position, union(&ranges(ranks, len, start, batch, Drop, step)).end);
+                let other = Shard::new(0, other_ranks).unwrap();
+                let Ok(other) = other.steps(len, position, other_batch, Split) else { continue };
+                let mut reached = position;
+                for step in 0..other.count() {
+                    let union = union(&ranges(other_ranks, len, position, other_batch, Split, step));
+                    prop_assert_eq!(union.start, reached);
+                    reached = union.end;
+                }
+                prop_assert_eq!(reached, len);
+                // The same ranks go on exactly where they would have been.
+                let again = Shard::new(0, ranks).unwrap().steps(len, position, batch, Drop).unwrap();
+                prop_assert_eq!(again.count(), steps.count() - step - 1);
+                prop_assert_eq!(again.range(0), steps.range(step + 1));
+            }
+        }
+    }
+}
