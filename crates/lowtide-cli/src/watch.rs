@@ -91,14 +91,15 @@ pub fn run(args: &Args, talk: Talk, paint: Paint) -> Result<u8> {
     let mut dock = if talk == Talk::Normal { Dock::open(rows) } else { None };
     let code = watch(&child, root, &mut sampler, dock.as_mut(), paint);
     drop(dock);
+    // Drawing and waiting are ours too; what is done from here on disturbs nobody.
+    let cost = our_cpu().saturating_sub(before);
     let command = match args.pid {
         Some(pid) => vec![format!("process {pid}")],
         None => args.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
     };
     let exit_code = if args.pid.is_some() { None } else { Some(code) };
     let mut recording = Recording::new(sampler, command, exit_code, args.assert_flat.flatten());
-    // Drawing and waiting are ours too.
-    recording.cost = our_cpu().saturating_sub(before);
+    recording.cost = cost;
     Ok(finish(args, talk, paint, &recording, code))
 }
 

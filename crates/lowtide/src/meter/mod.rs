@@ -24,3 +24,9 @@ pub mod words;
 
 pub use cache::Resident;
 pub use cgroup::{Room, room};
+
+/// Processor time of this thread.
+fn cpu_time() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::try_from(time).unwrap_or_default()
+}

@@ -58,11 +58,12 @@ struct FileRow {
 impl Recording {
     /// Ends a run. Growth of up to `tolerance` bytes counts as none; `None` leaves that to the verdict.
     pub fn new(
-        sampler: Sampler,
+        mut sampler: Sampler,
         command: Vec<String>,
         exit_code: Option<i32>,
         tolerance: Option<u64>,
     ) -> Self {
+        sampler.sample_last();
         let surroundings = surroundings(&sampler, tolerance);
         let mut processes: Vec<_> = sampler.tree().members().copied().collect();
         processes.sort_by_key(|member| std::cmp::Reverse(member.peak_rss));

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::cgroup::{self, Because, Level, Room, Version};
+use super::cpu_time;
 use super::fields::number;
 use super::files::{Cached, Files};
 use super::process::Proc;
@@ -20,6 +21,13 @@ use crate::error::Result;
 
 /// How often a process tree is looked at unless told otherwise.
 pub const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Asking for the page cache of the files takes at most this part of a core,
+const FILES_SHARE: f64 = 0.003;
+/// and so much once, because without a first full look nothing is known about a file,
+const FILES_AT_FIRST: Duration = Duration::from_millis(8);
+/// and so much at the end.
+const FILES_AT_LAST: Duration = Duration::from_millis(50);
 
 /// Looks at a process tree.
 #[derive(Debug)]
@@ -39,7 +47,7 @@ pub struct Sampler {
     cpu: Duration,
     ticks_per_second: f64,
     tree_pace: Pace,
-    files_pace: Pace,
+    files_spent: Duration,
     shares_pace: Pace,
     finding_pace: Pace,
 }
@@ -100,8 +108,8 @@ impl Sampler {
             taken: 0,
             cpu: Duration::ZERO,
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
-            tree_pace: Pace::new(INTERVAL, 0.004),
-            files_pace: Pace::new(INTERVAL, 0.002),
+            tree_pace: Pace::new(INTERVAL, 0.0025),
+            files_spent: Duration::ZERO,
             shares_pace: Pace::new(Duration::from_secs(1), 0.001),
             finding_pace: Pace::new(Duration::from_millis(250), 0.001),
         })
@@ -118,11 +126,8 @@ impl Sampler {
             self.tree.measure_shares(&mut self.proc);
             self.shares_pace.spent(cpu_time().saturating_sub(looked));
         }
-        let shared = cpu_time();
-        if self.files_pace.is_due() {
-            self.cached = self.files.measure();
-            self.files_pace.spent(cpu_time().saturating_sub(shared));
-        }
+        let allowed = FILES_AT_FIRST + self.started.elapsed().mul_f64(FILES_SHARE);
+        self.measure_files(allowed.saturating_sub(self.files_spent));
         let before = self.latest;
         self.latest = Sample {
             seconds,
@@ -151,6 +156,21 @@ impl Sampler {
         }
         self.cpu += cpu_time().saturating_sub(begin);
         &self.latest
+    }
+
+    fn measure_files(&mut self, time: Duration) {
+        if !time.is_zero() {
+            let begin = cpu_time();
+            self.cached = self.files.measure(time);
+            self.files_spent += cpu_time().saturating_sub(begin);
+        }
+    }
+
+    /// Looks a last time, with some time to spare for the files: what they end with should be exact.
+    pub fn sample_last(&mut self) {
+        self.measure_files(FILES_AT_LAST);
+        self.peaks.cache = self.peaks.cache.max(self.cached.on_disk);
+        self.sample();
     }
 
     /// Looks for new files, when it is time to. May allocate.
@@ -301,7 +321,7 @@ impl Pace {
     }
 
     fn spent(&mut self, cost: Duration) {
-        self.cost = (self.cost * 3 + cost) / 4;
+        self.cost = if self.cost.is_zero() { cost } else { (self.cost * 3 + cost) / 4 };
         // A little early, so that the next sample at the same interval is not just too soon.
         self.next = Instant::now() + self.pause().mul_f64(0.9);
     }
@@ -309,10 +329,4 @@ impl Pace {
     fn pause(&self) -> Duration {
         self.least.max(self.cost.div_f64(self.share).min(Duration::from_secs(10)))
     }
-}
-
-/// Processor time of this thread.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
