@@ -51,8 +51,12 @@ impl Child {
         let signals = catch_signals()?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        // The standard library empties the child's signal mask, so ours does not follow it.
-        let child = Command::new(program).args(arguments).arg0(program).spawn()?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe, and
+        // nothing is allocated.
+        unsafe { command.pre_exec(|| mask_signals(libc::SIG_UNBLOCK).map(|_| ())) };
+        let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Self { pid, signals })
     }
@@ -133,19 +137,26 @@ pub fn stop() {
 
 /// Blocks [`SIGNALS`] in this thread and makes them readable instead.
 fn catch_signals() -> io::Result<OwnedFd> {
-    // SAFETY: `set` is written by sigemptyset before it is read, all numbers are valid signals, and the
-    // descriptor that signalfd returns is new and ours alone.
+    let set = mask_signals(libc::SIG_BLOCK)?;
+    // SAFETY: the set is initialised, and the descriptor that signalfd returns is new and ours alone.
     unsafe {
-        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Blocks or unblocks [`SIGNALS`] in this thread. A child inherits what is blocked, so it has to unblock.
+fn mask_signals(how: libc::c_int) -> io::Result<libc::sigset_t> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set before anything reads it, and all numbers are valid signals.
+    unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for number in SIGNALS {
             libc::sigaddset(set.as_mut_ptr(), number);
         }
-        let error = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        if error != 0 {
-            return Err(io::Error::from_raw_os_error(error));
+        match libc::pthread_sigmask(how, set.as_ptr(), std::ptr::null_mut()) {
+            0 => Ok(set.assume_init()),
+            error => Err(io::Error::from_raw_os_error(error)),
         }
-        let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
     }
 }

@@ -84,7 +84,7 @@ fn columns_of(samples: &[Sample], columns: usize) -> Vec<[u64; 4]> {
 fn axis(row: usize, rows: usize, top: u64) -> String {
     let label = match row {
         0 => human(top),
-        _ if row == rows / 2 => human(top - top * row as u64 / rows as u64),
+        _ if row == rows / 2 => human(top - top / rows as u64 * row as u64),
         _ => String::new(),
     };
     format!("{label:>AXIS$} ")
@@ -110,7 +110,8 @@ fn cell(line: &mut String, stack: &[u64; 4], top: u64, rows: usize, row: usize, 
     let above = (kind + 1..4).find(|other| ends[*other] > ends[kind] && ends[kind] < high);
     let (_, colour, shade) = KINDS[kind];
     match (paint, above) {
-        (Paint::Plain, _) => line.push(if filled >= 4 || above.is_some() { shade } else { ' ' }),
+        (Paint::Plain, _) if filled >= 4 => line.push(shade),
+        (Paint::Plain, above) => line.push(above.map_or(' ', |above| KINDS[above].2)),
         (Paint::Colour, None) => {
             let _ = write!(line, "\x1b[0;{colour}m{}", EIGHTHS[filled]);
         }
@@ -176,9 +177,9 @@ mod tests {
         let lines = chart(&growing(), 60, 7, Paint::Plain).join("\n");
         let wanted = "
    600 MiB ░░░░░░░░░░░░░░░░░░░░░░░  ░ cache        500 MiB
-           ░░░░░░░░░░░░░░░░░▒▒▒▒▒▒  ▒ mapped       400 MiB
-           ░░░░░░░░░░░▒▒▒▒▒▒▒▒▒▒▒▒  ▓ shared           0 B
-   300 MiB ░░░░░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  █ anonymous    100 MiB
+           ░░░░░░░░░░░░░░░░░░░▒▒▒▒  ▒ mapped       400 MiB
+           ░░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒  ▓ shared           0 B
+   300 MiB ░░░░░░░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  █ anonymous    100 MiB
            ░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
            ███████████████████████
            0 s                10 s";

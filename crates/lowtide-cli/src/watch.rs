@@ -132,7 +132,7 @@ fn watch(child: &Child, root: Root, sampler: &mut Sampler, mut dock: Option<&mut
             if !alive && matches!(root, Root::Process(_)) {
                 return 0;
             }
-            sampler.find_files();
+            sampler.look_around();
             next = now + sampler.pause();
             if let Some(dock) = dock.as_deref_mut()
                 && drawn.elapsed() >= FRAME

@@ -69,7 +69,7 @@ fn watching_costs_less_than_one_per_cent_of_a_core() {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(4) {
         sampler.sample();
-        sampler.find_files();
+        sampler.look_around();
         std::thread::sleep(sampler.pause());
     }
     child.kill().unwrap();

@@ -73,7 +73,7 @@ impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cgroup { path, limit } => {
-                write!(f, "the control group {} (limit {})", path.display(), crate::budget::human(*limit))
+                write!(f, "the {} of control group {}", crate::budget::human(*limit), path.display())
             }
             Self::Machine => f.write_str("this machine's available memory"),
             Self::HalfOfMemory => f.write_str("half of this machine's memory"),

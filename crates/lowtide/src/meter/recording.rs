@@ -196,6 +196,7 @@ impl Recording {
             ("file", whole(|sample| sample.file)),
             ("cache", self.samples.iter().map(|sample| sample.cache).collect()),
             ("rss", whole(|sample| sample.rss)),
+            ("pss", self.samples.iter().map(|sample| sample.pss).collect()),
             ("processes", whole(|sample| u64::from(sample.processes))),
             ("read", whole(|sample| sample.read_bytes)),
             ("faults", whole(|sample| sample.major_faults)),
@@ -207,7 +208,7 @@ impl Recording {
 fn surroundings(sampler: &Sampler, tolerance: Option<u64>) -> Surroundings {
     let on_disk = || sampler.files().list().iter().filter(|file| !file.in_memory);
     Surroundings {
-        room: sampler.room_now(),
+        room: sampler.room().clone(),
         files_bytes: on_disk().map(|file| file.size).sum(),
         files_rise: on_disk().map(super::files::Watched::rise).sum(),
         tolerance,
@@ -256,6 +257,7 @@ fn sample_object(sample: &Sample) -> Json {
         ("file_bytes", sample.file.into()),
         ("shmem_bytes", sample.shmem.into()),
         ("rss_bytes", sample.rss.into()),
+        ("pss_bytes", sample.pss.into()),
         ("page_table_bytes", sample.page_tables.into()),
         ("swap_bytes", sample.swap.into()),
         ("cache_bytes", sample.cache.into()),

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::cgroup::{self, Because, Level, Room, Version};
+use super::cgroup::{self, Level, Room, Version};
 use super::cpu_time;
 use super::fields::number;
 use super::files::{Cached, Files};
@@ -23,7 +23,7 @@ use crate::error::Result;
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Asking for the page cache of the files takes at most this part of a core,
-const FILES_SHARE: f64 = 0.003;
+const FILES_SHARE: f64 = 0.005;
 /// and so much once, because without a first full look nothing is known about a file,
 const FILES_AT_FIRST: Duration = Duration::from_millis(8);
 /// and so much at the end.
@@ -136,6 +136,7 @@ impl Sampler {
             file: totals.file,
             shmem: totals.shmem.max(self.cached.in_memory),
             rss: totals.rss,
+            pss: self.tree.pss,
             page_tables: totals.page_tables,
             swap: totals.swap,
             cache: self.cached.on_disk,
@@ -173,12 +174,13 @@ impl Sampler {
         self.sample();
     }
 
-    /// Looks for new files, when it is time to. May allocate.
-    pub fn find_files(&mut self) {
-        if self.finding_pace.is_due() {
+    /// Looks for new files and at the limits, when it is time to. May allocate.
+    pub fn look_around(&mut self) {
+        if self.finding_pace.is_due() && !self.tree.live().is_empty() {
             let begin = cpu_time();
             self.files.find_named();
             self.files.find_by_themselves(self.tree.live().iter().map(|member| member.last.pid));
+            self.room = cgroup::room_at(Path::new("/"), &self.tree.live()[0].last.pid.to_string());
             let spent = cpu_time().saturating_sub(begin);
             self.finding_pace.spent(spent);
             self.cpu += spent;
@@ -223,7 +225,7 @@ impl Sampler {
         &self.files
     }
 
-    /// The room that there was at the start, and what decided it.
+    /// The room that there was when a process was last alive, and what decided it.
     pub fn room(&self) -> &Room {
         &self.room
     }
@@ -246,14 +248,6 @@ impl Sampler {
     /// How long it has been looking.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
-    }
-
-    /// What can still be had now: the last sample's `MemAvailable`, or what the nearest group leaves.
-    pub fn room_now(&self) -> Room {
-        let (Root::Process(pid) | Root::Below(pid)) = self.tree.root();
-        let pid =
-            if Path::new("/proc").join(pid.to_string()).exists() { pid.to_string() } else { "self".into() };
-        cgroup::room_at(Path::new("/"), &pid)
     }
 
     /// The samples, by value.
@@ -292,13 +286,6 @@ fn nearest_group(pid: &str) -> Option<Group> {
         Version::V2 => "memory.current",
     };
     Some(Group { usage: File::open(level.path.join(name)).ok()?, level })
-}
-
-impl Room {
-    /// Whether a control group, and not the machine, decides.
-    pub fn is_limited(&self) -> bool {
-        matches!(self.because, Because::Cgroup { .. })
-    }
 }
 
 /// Does something at most every so often, and with at most a share of one core.

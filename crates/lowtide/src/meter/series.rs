@@ -26,6 +26,9 @@ pub struct Sample {
     pub shmem: u64,
     /// `VmRSS` added up over the processes, which counts shared pages once for each: what Slurm adds up.
     pub rss: u64,
+    /// Proportional share of the tree, in which a page of n processes counts 1/n, as last measured;
+    /// `None` where the kernel does not tell.
+    pub pss: Option<u64>,
     /// Page tables.
     pub page_tables: u64,
     /// Swapped out.
@@ -57,6 +60,7 @@ impl Default for Sample {
             file: 0,
             shmem: 0,
             rss: 0,
+            pss: None,
             page_tables: 0,
             swap: 0,
             cache: None,

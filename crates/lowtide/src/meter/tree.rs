@@ -80,6 +80,8 @@ pub struct Tree {
     children_listed: bool,
     /// How many processes were ever seen.
     pub seen: u64,
+    /// The proportional shares of all processes together, when last measured.
+    pub pss: Option<u64>,
     /// Whether the kernel told the shares of every process at the last asking.
     pub shares_known: bool,
 }
@@ -97,6 +99,7 @@ impl Tree {
             found: Vec::with_capacity(LIVE),
             children_listed,
             seen: 0,
+            pss: None,
             shares_known: false,
         }
     }
@@ -205,15 +208,18 @@ impl Tree {
 
     /// Asks the kernel for every process's own share: slow, so at most once a second.
     pub fn measure_shares(&mut self, proc: &mut Proc) {
-        self.shares_known = !self.live.is_empty();
+        let mut sum = Some(0);
         for member in &mut self.live {
+            let share = proc.share(member.last.pid);
             let ratio = |share: u64, whole: u64| (share as f64 / whole.max(1) as f64).min(1.0);
-            member.part = proc.share(member.last.pid).map(|share| {
+            member.part = share.map(|share| {
                 let last = &member.last;
                 [ratio(share.anon, last.anon), ratio(share.file, last.file), ratio(share.shmem, last.shmem)]
             });
-            self.shares_known &= member.part.is_some();
+            sum = sum.zip(share).map(|(sum, share)| sum + share.total);
         }
+        self.pss = sum;
+        self.shares_known = sum.is_some();
     }
 
     fn totals(&self) -> Totals {
