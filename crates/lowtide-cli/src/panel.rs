@@ -140,6 +140,23 @@ fn time_axis(samples: &[Sample], columns: usize) -> String {
     format!("{:>AXIS$} 0 s{:>rest$}", "", end, rest = columns.saturating_sub(3))
 }
 
+/// Breaks a text between words into lines of at most `width` columns.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = &lines[lines.len() - 1];
+        if !line.is_empty() && columns(line) + 1 + columns(word) > width {
+            lines.push(String::new());
+        }
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() {
+            lines[last].push(' ');
+        }
+        lines[last].push_str(word);
+    }
+    lines
+}
+
 /// How many columns a line takes on the terminal: escape sequences take none.
 pub fn columns(line: &str) -> usize {
     let mut count = 0;
@@ -198,6 +215,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn text_is_broken_between_words() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("\x1b[31mone\x1b[0m two", 7), ["\x1b[31mone\x1b[0m two"]);
+        assert_eq!(wrap("longer than that", 3), ["longer", "than", "that"]);
+        assert_eq!(wrap("", 3), [""]);
     }
 
     #[test]

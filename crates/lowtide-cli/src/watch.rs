@@ -18,7 +18,7 @@ use lowtide::meter::verdict::{Verdict, Word};
 
 use crate::child::{self, Child, Event};
 use crate::dock::Dock;
-use crate::panel::{Paint, chart};
+use crate::panel::{Paint, chart, wrap};
 
 /// Run a command and see where its memory goes
 #[derive(Debug, Clone, clap::Args)]
@@ -63,6 +63,9 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
+/// The live view: a title, the chart with its axis, and two lines of verdict.
+const ROWS: usize = 12;
+
 /// How much is said on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Talk {
@@ -87,8 +90,7 @@ pub fn run(args: &Args, talk: Talk, paint: Paint) -> Result<u8> {
     let interval = args.interval.map_or(Interval::Auto, Interval::Every);
     let (child, root) = start(args)?;
     let mut sampler = Sampler::new(root, files, interval)?;
-    let rows = 12;
-    let mut dock = if talk == Talk::Normal { Dock::open(rows) } else { None };
+    let mut dock = if talk == Talk::Normal { Dock::open(ROWS) } else { None };
     let code = watch(&child, root, &mut sampler, dock.as_mut(), paint);
     drop(dock);
     // Drawing and waiting are ours too; what is done from here on disturbs nobody.
@@ -181,8 +183,8 @@ fn picture(sampler: &Sampler, verdict: &Verdict, width: usize, paint: Paint) -> 
     );
     let mut lines = vec![cut(&format!("{title:─<width$}"), width)];
     lines.extend(chart(sampler.series(), width, 9, paint));
-    lines.push(cut(&format!("so far: {}", said(verdict.word, paint)), width + 20));
-    lines.push(cut(&verdict.sentence, width));
+    let verdict = format!("so far {}: {}", said(verdict.word, paint), verdict.sentence);
+    lines.extend(wrap(&verdict, width).into_iter().take(ROWS - lines.len()));
     lines
 }
 
@@ -243,31 +245,35 @@ fn finish(args: &Args, talk: Talk, paint: Paint, recording: &Recording, code: i3
 
 fn summary(recording: &Recording, written: &[String], paint: Paint) -> String {
     let (verdict, peaks) = (&recording.verdict, &recording.peaks);
-    let mut text = String::new();
-    if recording.samples.len() > 3 && io::stderr().is_terminal() {
-        let width = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col));
-        text = chart(&recording.samples, width.min(110), 9, paint).join("\n") + "\n";
+    let mut lines = Vec::new();
+    let mut width = usize::MAX;
+    if io::stderr().is_terminal() {
+        width = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col));
+        if recording.samples.len() > 3 {
+            lines = chart(&recording.samples, width.min(110), 9, paint);
+        }
     }
     let cache =
         peaks.cache.map_or(String::new(), |bytes| format!(" · page cache of the files {}", human(bytes)));
     let shared = if peaks.shmem > 0 { format!(" · shared {}", human(peaks.shmem)) } else { String::new() };
-    text.push_str(&format!(
-        "verdict: {}\n{}\npeaks: anonymous {} · mapped {}{shared}{cache}\nwatched: {:.1} s, {} samples, {:.2} % of a core\n",
-        said(verdict.word, paint),
-        verdict.sentence,
+    lines.push(format!("verdict: {}", said(verdict.word, paint)));
+    lines.extend(wrap(&verdict.sentence, width));
+    lines.push(format!(
+        "peaks: anonymous {} · mapped {}{shared}{cache}",
         human(peaks.anon),
-        human(peaks.file),
+        human(peaks.file)
+    ));
+    lines.push(format!(
+        "watched: {:.1} s, {} samples, {:.2} % of a core",
         recording.elapsed.as_secs_f64(),
         recording.taken,
-        recording.cost_of_a_core() * 100.0,
+        recording.cost_of_a_core() * 100.0
     ));
-    for path in written {
-        text.push_str(&format!("report: {path}\n"));
+    lines.extend(written.iter().map(|path| format!("report: {path}")));
+    if !verdict.is_flat() {
+        lines.extend(wrap(&format!("hint: {}", verdict.advice), width));
     }
-    if !matches!(verdict.word, Word::Flat) {
-        text.push_str(&format!("hint: {}\n", verdict.advice));
-    }
-    text
+    lines.join("\n") + "\n"
 }
 
 fn said(word: Word, paint: Paint) -> String {

@@ -324,21 +324,27 @@ mod tests {
         assert_eq!(parse_pressure(b"nothing"), None);
     }
 
+    /// dd's buffer is the oracle: 64 MiB of heap that it touches all the time. In a process of its own,
+    /// because the tests beside this one free and take memory too.
     #[test]
-    fn what_we_touch_shows_up_in_our_own_heap() {
+    fn what_a_process_touches_is_its_heap() {
         let mut proc = Proc::open().unwrap();
-        let pid = std::process::id();
-        let before = proc.process(pid).unwrap();
-        let held = vec![1_u8; 64 << 20];
-        let after = proc.process(pid).unwrap();
-        std::hint::black_box(&held);
-        let grown = after.anon - before.anon;
-        // Other tests run beside this one, so only the order of size is certain.
-        assert!((60 << 20..200 << 20).contains(&grown), "64 MiB touched, RssAnon grew by {grown}");
-        assert_eq!(after.pid, pid);
-        assert_eq!(after.parent, std::os::unix::process::parent_id());
-        assert!(proc.share(pid).unwrap().anon >= 60 << 20);
-        assert!(proc.io(pid).unwrap().by_calls > 0);
+        let mut dd = std::process::Command::new("dd")
+            .args(["if=/dev/zero", "of=/dev/null", "bs=64M"])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let seen = proc.process(dd.id()).unwrap();
+        let share = proc.share(dd.id()).unwrap();
+        let read = proc.io(dd.id()).unwrap();
+        dd.kill().unwrap();
+        dd.wait().unwrap();
+        for (name, bytes) in [("RssAnon", seen.anon), ("Pss_Anon", share.anon)] {
+            assert!((64 << 20..70 << 20).contains(&bytes), "64 MiB touched, {name} is {bytes}");
+        }
+        assert!(seen.page_tables >= (64 << 20) / 512 && seen.file > 0 && seen.shmem == 0, "{seen:?}");
+        assert!(read.by_calls >= 64 << 20, "{read:?}");
+        assert_eq!((seen.pid, seen.parent), (dd.id(), std::process::id()));
     }
 
     #[test]

@@ -22,8 +22,12 @@ use crate::error::Result;
 /// How often a process tree is looked at unless told otherwise.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
+/// How often the kernel is asked what several processes share, at most,
+const SHARES: Duration = Duration::from_secs(1);
+/// and how often for one alone.
+const SHARES_ALONE: Duration = Duration::from_secs(5);
 /// Asking for the page cache of the files takes at most this part of a core,
-const FILES_SHARE: f64 = 0.005;
+const FILES_SHARE: f64 = 0.004;
 /// and so much once, because without a first full look nothing is known about a file,
 const FILES_AT_FIRST: Duration = Duration::from_millis(8);
 /// and so much at the end.
@@ -49,6 +53,7 @@ pub struct Sampler {
     tree_pace: Pace,
     files_spent: Duration,
     shares_pace: Pace,
+    machine_pace: Pace,
     finding_pace: Pace,
 }
 
@@ -110,7 +115,8 @@ impl Sampler {
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
             tree_pace: Pace::new(INTERVAL, 0.0025),
             files_spent: Duration::ZERO,
-            shares_pace: Pace::new(Duration::from_secs(1), 0.001),
+            shares_pace: Pace::new(SHARES_ALONE, 0.0008),
+            machine_pace: Pace::new(Duration::from_secs(1), 0.0005),
             finding_pace: Pace::new(Duration::from_millis(250), 0.001),
         })
     }
@@ -122,6 +128,8 @@ impl Sampler {
         let totals = self.tree.sample(&mut self.proc, seconds);
         let looked = cpu_time();
         self.tree_pace.spent(looked.saturating_sub(begin));
+        // Alone, a process shares nothing that the sums would count twice.
+        self.shares_pace.least = if totals.processes > 1 { SHARES } else { SHARES_ALONE };
         if self.shares_pace.is_due() && totals.processes > 0 {
             self.tree.measure_shares(&mut self.proc);
             self.shares_pace.spent(cpu_time().saturating_sub(looked));
@@ -129,6 +137,14 @@ impl Sampler {
         let allowed = FILES_AT_FIRST + self.started.elapsed().mul_f64(FILES_SHARE);
         self.measure_files(allowed.saturating_sub(self.files_spent));
         let before = self.latest;
+        let (available, pressure_us) = if self.machine_pace.is_due() {
+            let begin = cpu_time();
+            let machine = (self.proc.available(), self.proc.pressure());
+            self.machine_pace.spent(cpu_time().saturating_sub(begin));
+            machine
+        } else {
+            (before.available, before.pressure_us)
+        };
         self.latest = Sample {
             seconds,
             processes: totals.processes,
@@ -142,12 +158,12 @@ impl Sampler {
             cache: self.cached.on_disk,
             files: self.file_curves(),
             group: self.group.as_ref().and_then(Group::usage),
-            available: self.proc.available(),
+            available,
             // A process that ends unwaited takes its counters with it; what was counted stays counted.
             major_faults: totals.major_faults.max(before.major_faults),
             read_bytes: totals.read_bytes.max(before.read_bytes),
             cpu_seconds: (totals.cpu_ticks as f64 / self.ticks_per_second).max(before.cpu_seconds),
-            pressure_us: self.proc.pressure(),
+            pressure_us,
         };
         // After the last process has gone there is nothing to say about memory.
         if totals.processes > 0 {
@@ -295,22 +311,22 @@ struct Pace {
     share: f64,
     /// What one time costs, averaged over the last few, so that one cold start does not blind us.
     cost: Duration,
-    next: Instant,
+    last: Option<Instant>,
 }
 
 impl Pace {
     fn new(least: Duration, share: f64) -> Self {
-        Self { least, share, cost: Duration::ZERO, next: Instant::now() }
+        Self { least, share, cost: Duration::ZERO, last: None }
     }
 
     fn is_due(&self) -> bool {
-        Instant::now() >= self.next
+        // A little early, so that the next sample at the same interval is not just too soon.
+        self.last.is_none_or(|last| last.elapsed() >= self.pause().mul_f64(0.9))
     }
 
     fn spent(&mut self, cost: Duration) {
         self.cost = if self.cost.is_zero() { cost } else { (self.cost * 3 + cost) / 4 };
-        // A little early, so that the next sample at the same interval is not just too soon.
-        self.next = Instant::now() + self.pause().mul_f64(0.9);
+        self.last = Some(Instant::now());
     }
 
     fn pause(&self) -> Duration {

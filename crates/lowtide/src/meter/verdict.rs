@@ -241,8 +241,8 @@ mod tests {
         let leak = judge(&run(|t| [100.0 + 10.0 * t, 0.0, 0.0, 0.0]), &around());
         assert_eq!(
             leak.sentence,
-            "Anonymous memory (RssAnon, the program's own heap) kept growing by 10 MiB/s, and was at 199 MiB \
-             at the end. The kernel cannot take it back. At this rate it fills this machine's available \
+            "Anonymous memory (RssAnon, the program's own heap) kept growing by 10 MiB/s, and reached 199 MiB. \
+             The kernel cannot take it back. At this rate it fills this machine's available \
              memory (1000 MiB left) in 1 min 40 s."
         );
         let mapped = judge(&run(|t| [100.0, 0.0, 30.0 + 50.0 * t, 0.0]), &around());

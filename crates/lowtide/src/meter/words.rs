@@ -25,16 +25,16 @@ pub(super) fn sentence(
     });
     match word {
         Word::Leak => format!(
-            "Anonymous memory (RssAnon, the program's own heap) {}, and was at {} at the end. \
+            "Anonymous memory (RssAnon, the program's own heap) {}, and reached {}. \
              The kernel cannot take it back.{limit}",
             how(growth.anon, "kept growing"),
-            human(last.anon)
+            human(peak(samples, |sample| sample.anon))
         ),
         Word::Shared => format!(
-            "Shared memory (RssShmem, /dev/shm) {}, and was at {} at the end. \
+            "Shared memory (RssShmem, /dev/shm) {}, and reached {}. \
              The kernel cannot take it back while anyone holds it.{limit}",
             how(growth.shmem, "kept growing"),
-            human(last.shmem)
+            human(peak(samples, |sample| sample.shmem))
         ),
         Word::Mapped => format!(
             "Mapped file pages (RssFile) {}, up to {}; the heap stayed flat. The kernel takes them back when \
