@@ -1,44 +1,108 @@
-//! The `lowtide` command, as a library.
+//! The `lowtide` command, as a library: the Python package's console script calls [`main`], and so does
+//! the binary. One file a subcommand; [`draw`] is how all of them look.
+//!
+//! What a command answers goes to stdout, as a table or with `--json`; progress and errors go to stderr.
+//! Exit codes: 0 it worked, 1 it failed, 2 it was called wrongly.
 
-pub mod child;
-pub mod dock;
-pub mod panel;
-pub mod watch;
+mod demo;
+pub mod draw;
+mod info;
+mod watch;
 
-#[derive(Debug, clap::Parser)]
-#[command(name = "lowtide", version)]
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Read arrays on disk that are larger than memory, in any order, inside a fixed memory budget.
+#[derive(Debug, Parser)]
+#[command(name = "lowtide", version, max_term_width = 100, propagate_version = true)]
 struct Cli {
-    /// Say errors only
-    #[arg(long, global = true)]
-    quiet: bool,
     #[command(subcommand)]
     command: Command,
+    /// Say nothing but the answer
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// When to use colours (NO_COLOR is heard too)
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: Color,
 }
 
-#[derive(Debug, clap::Subcommand)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
 enum Command {
+    Info(info::Args),
     Watch(watch::Args),
+    Demo(demo::Args),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
 }
 
-/// Runs the command line and returns the exit code.
-pub fn main(arguments: Vec<String>, _python: Option<std::path::PathBuf>) -> i32 {
-    use clap::Parser as _;
-    use std::io::IsTerminal as _;
+/// What every subcommand is told besides its own arguments.
+#[derive(Debug)]
+pub struct Context {
+    /// Say nothing but the answer.
+    pub quiet: bool,
+    /// A Python with Lowtide in it, if we were called from one.
+    pub python: Option<PathBuf>,
+}
+
+/// Runs the command and returns its exit code.
+pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, python: Option<PathBuf>) -> i32 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return error.exit_code();
+        Err(answer) => {
+            let _ = answer.print(); // help and version too
+            return answer.exit_code();
         }
     };
-    let talk = if cli.quiet { watch::Talk::Quiet } else { watch::Talk::Normal };
-    let paint = if std::io::stderr().is_terminal() { panel::Paint::Colour } else { panel::Paint::Plain };
-    let Command::Watch(args) = cli.command;
-    match watch::run(&args, talk, paint) {
-        Ok(code) => i32::from(code),
-        Err(error) => {
-            eprintln!("error: {error}");
-            1
+    match cli.color {
+        Color::Auto => {}
+        Color::Always => anstream::ColorChoice::Always.write_global(),
+        Color::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let context = Context { quiet: cli.quiet, python };
+    let answer = match cli.command {
+        Command::Info(args) => info::run(&args),
+        Command::Watch(args) => watch::run(&args, &context),
+        Command::Demo(args) => demo::run(&args, &context),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());
+            Ok(())
         }
+    };
+    match answer {
+        Ok(()) => 0,
+        Err(Failure::Said) => 1,
+        Err(Failure::Exit(code)) => code,
+        Err(Failure::Error(error)) => {
+            draw::error(&error.to_string());
+            i32::from(matches!(error, lowtide::Error::Argument { .. })) + 1
+        }
+    }
+}
+
+/// Why a command did not work.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was said already.
+    Said,
+    /// A command that we ran ended with this code.
+    Exit(i32),
+    /// To be said.
+    Error(lowtide::Error),
+}
+
+impl From<lowtide::Error> for Failure {
+    fn from(error: lowtide::Error) -> Self {
+        Self::Error(error)
     }
 }

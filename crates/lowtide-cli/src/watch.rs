@@ -3,6 +3,10 @@
 //! The command comes first: nothing that goes wrong here (a full disk, a vanished terminal) may stop it,
 //! and its exit code is ours unless all that failed is what the user asked of us.
 
+mod child;
+mod dock;
+mod panel;
+
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -16,9 +20,10 @@ use lowtide::meter::sampler::{Interval, Sampler};
 use lowtide::meter::tree::Root;
 use lowtide::meter::verdict::{Verdict, Word};
 
-use crate::child::{self, Child, Event};
-use crate::dock::Dock;
-use crate::panel::{Paint, chart, wrap};
+use crate::{Context, Failure, draw};
+use child::{Child, Event};
+use dock::Dock;
+use panel::{Paint, chart, wrap};
 
 /// Run a command and see where its memory goes
 #[derive(Debug, Clone, clap::Args)]
@@ -66,17 +71,12 @@ pub struct Args {
 /// The live view: a title, the chart with its axis, and two lines of verdict.
 const ROWS: usize = 12;
 
-/// How much is said on standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Talk {
-    /// The live view where there is a terminal, and the verdict.
-    Normal,
-    /// Errors only.
-    Quiet,
-}
-
-/// Runs the command and returns the exit code to end with.
-pub fn run(args: &Args, talk: Talk, paint: Paint) -> Result<u8> {
+/// Runs the command, says where its memory went, and ends with its code.
+pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
+    let paint = match anstream::AutoStream::choice(&io::stderr()) {
+        anstream::ColorChoice::Never => Paint::Plain,
+        _ => Paint::Colour,
+    };
     let wanted = match args.file.as_slice() {
         [] => vec!["auto".to_owned()],
         [none] if none == "none" => Vec::new(),
@@ -84,13 +84,15 @@ pub fn run(args: &Args, talk: Talk, paint: Paint) -> Result<u8> {
     };
     let files = Files::new(&wanted);
     for name in files.missing() {
-        note(talk, &format!("{name}: no such file yet; it is watched from when it appears"));
+        if !context.quiet {
+            anstream::eprintln!("note: {name}: no such file yet; it is watched from when it appears");
+        }
     }
     let before = our_cpu();
     let interval = args.interval.map_or(Interval::Auto, Interval::Every);
     let (child, root) = start(args)?;
     let mut sampler = Sampler::new(root, files, interval)?;
-    let mut dock = if talk == Talk::Normal { Dock::open(ROWS) } else { None };
+    let mut dock = if context.quiet { None } else { Dock::open(ROWS) };
     let code = watch(&child, root, &mut sampler, dock.as_mut(), paint);
     drop(dock);
     // Drawing and waiting are ours too; what is done from here on disturbs nobody.
@@ -102,7 +104,7 @@ pub fn run(args: &Args, talk: Talk, paint: Paint) -> Result<u8> {
     let exit_code = if args.pid.is_some() { None } else { Some(code) };
     let mut recording = Recording::new(sampler, command, exit_code, args.assert_flat.flatten());
     recording.cost = cost;
-    Ok(finish(args, talk, paint, &recording, code))
+    finish(args, context, paint, &recording, code)
 }
 
 fn start(args: &Args) -> Result<(Child, Root)> {
@@ -202,7 +204,13 @@ fn cut(line: &str, width: usize) -> String {
 }
 
 /// Writes the reports, says the verdict, and decides the exit code.
-fn finish(args: &Args, talk: Talk, paint: Paint, recording: &Recording, code: i32) -> u8 {
+fn finish(
+    args: &Args,
+    context: &Context,
+    paint: Paint,
+    recording: &Recording,
+    code: i32,
+) -> Result<(), Failure> {
     let mut ours_failed = false;
     let mut written = Vec::new();
     for (path, save) in [
@@ -221,25 +229,25 @@ fn finish(args: &Args, talk: Talk, paint: Paint, recording: &Recording, code: i3
             Ok(()) => {}
             Err(error) => {
                 ours_failed = true;
-                let _ = writeln!(io::stderr(), "error: {error}");
+                draw::error(&error.to_string());
             }
         }
     }
-    if talk == Talk::Normal {
+    if !context.quiet {
         let _ = io::stderr().write_all(summary(recording, &written, paint).as_bytes());
     }
     if args.assert_flat.is_some() && !recording.verdict.is_flat() {
         ours_failed = true;
         let verdict = &recording.verdict;
-        let _ = writeln!(io::stderr(), "error: memory is not flat: {}", verdict.word.as_str());
-        if talk == Talk::Quiet {
-            let _ = writeln!(io::stderr(), "{}\nhint: {}", verdict.sentence, verdict.advice);
+        draw::error(&format!("memory is not flat: {}", verdict.word.as_str()));
+        if context.quiet {
+            anstream::eprintln!("{}", verdict.sentence);
         }
     }
-    match u8::try_from(code) {
-        Ok(0) => u8::from(ours_failed),
-        Ok(code) => code,
-        Err(_) => 1,
+    match code {
+        0 if ours_failed => Err(Failure::Said),
+        0 => Ok(()),
+        code => Err(Failure::Exit(code)),
     }
 }
 
@@ -286,12 +294,6 @@ fn said(word: Word, paint: Paint) -> String {
     match paint {
         Paint::Colour => format!("\x1b[1;{colour}m{}\x1b[0m", word.as_str()),
         Paint::Plain => word.as_str().to_owned(),
-    }
-}
-
-fn note(talk: Talk, text: &str) {
-    if talk == Talk::Normal {
-        let _ = writeln!(io::stderr(), "note: {text}");
     }
 }
 

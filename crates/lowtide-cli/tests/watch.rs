@@ -59,7 +59,7 @@ fn called_wrongly_is_2_and_a_command_that_cannot_run_is_1() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("/nonexistent/program: cannot run the command"), "{}", said(&output));
     let output = watch().args(["--pid", "4194303"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
 
 #[test]

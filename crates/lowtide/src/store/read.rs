@@ -39,6 +39,6 @@ impl Store for ReadStore {
 
     /// Warm, a system call costs about as much as copying 5 KiB more: half a microsecond against 10 GB/s.
     fn cost(&self) -> Cost {
-        Cost { request: 500.0, byte: 0.1 }
+        Cost { request: 1500.0, byte: 0.08 }
     }
 }

@@ -1,0 +1,62 @@
+# Every target does its own set-up: a new machine needs Rust, CPython 3.11+ with pip, a C compiler and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 120
+
+RUST := $(shell find crates bindings -name '*.rs' -o -name '*.toml' -o -name '*.html' -o -name 'demo.py' 2>/dev/null) Cargo.toml Cargo.lock pyproject.toml
+
+.PHONY: help setup demo test test-all bench fuzz lint doc clean
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/ready: tests/requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "CPython 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# The module and the command, in the virtual environment, built with the one profile that the tests use too.
+$(VENV)/installed: $(VENV)/ready $(RUST)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	touch $@
+
+setup: $(VENV)/installed ## Build everything into .venv
+
+demo: setup ## Show the whole story on this machine: np.memmap, a map per chunk, Lowtide
+	$(BIN)/lowtide demo
+
+test: setup ## Run the fast tests
+	cargo test --release --quiet
+	$(BIN)/pytest -q -m "not heavy"
+
+test-all: setup ## Run the heavy tests and the linters too
+	$(MAKE) lint
+	$(BIN)/pytest -q -m heavy
+
+bench: setup ## Run the benchmarks and keep the run in bench/runs
+	$(BIN)/python bench/run.py
+
+fuzz: ## Fuzz every parser, FUZZ_SECONDS each
+	fuzz/run.sh $(FUZZ_SECONDS)
+
+lint: setup ## Run every linter
+	cargo fmt --all --check
+	cargo clippy --release --all-targets --quiet -- -D warnings
+	cargo clippy --release --package lowtide-python --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+doc: ## Build the Rust documentation
+	cargo doc --no-deps
+
+clean: ## Remove everything that was built
+	rm -rf target $(VENV) fuzz/target
