@@ -63,6 +63,7 @@ impl Recording {
         exit_code: Option<i32>,
         tolerance: Option<u64>,
     ) -> Self {
+        let (cost, elapsed) = (sampler.cost(), sampler.elapsed());
         sampler.sample_last();
         let surroundings = surroundings(&sampler, tolerance);
         let mut processes: Vec<_> = sampler.tree().members().copied().collect();
@@ -86,9 +87,9 @@ impl Recording {
             exit_code,
             peaks: sampler.peaks(),
             verdict: judge(&[], &surroundings),
-            elapsed: sampler.elapsed(),
+            elapsed,
             taken: sampler.taken(),
-            cost: sampler.cost(),
+            cost,
             processes,
             processes_seen: sampler.tree().seen,
             shares_known: sampler.tree().shares_known,

@@ -96,7 +96,6 @@ impl Sampler {
         let mut proc = Proc::open()?;
         let (Root::Process(pid) | Root::Below(pid)) = root;
         let pid = pid.to_string();
-        let room = cgroup::room_at(Path::new("/"), &pid);
         let tree = Tree::new(root, &mut proc);
         Ok(Self {
             tree,
@@ -106,7 +105,7 @@ impl Sampler {
             started: Instant::now(),
             interval,
             group: nearest_group(&pid),
-            room,
+            room: cgroup::room_at(Path::new("/"), &pid),
             cached: Cached::default(),
             peaks: Peaks::default(),
             latest: Sample::default(),
@@ -168,7 +167,7 @@ impl Sampler {
         // After the last process has gone there is nothing to say about memory.
         if totals.processes > 0 {
             self.peaks.include(&self.latest);
-            self.series.push(self.latest);
+            self.series.push(&self.latest);
             self.taken += 1;
         }
         self.cpu += cpu_time().saturating_sub(begin);

@@ -101,10 +101,10 @@ impl Default for Series {
 
 impl Series {
     /// Adds a sample; never allocates.
-    pub fn push(&mut self, sample: Sample) {
+    pub fn push(&mut self, sample: &Sample) {
         let (kept, count) = match self.open.take() {
-            Some((kept, count)) => (larger(kept, sample), count + 1),
-            None => (sample, 1),
+            Some((kept, count)) => (larger(&kept, sample), count + 1),
+            None => (*sample, 1),
         };
         if count < self.stride {
             self.open = Some((kept, count));
@@ -112,7 +112,7 @@ impl Series {
         }
         if self.entries.len() == CAPACITY {
             for index in 0..CAPACITY / 2 {
-                self.entries[index] = larger(self.entries[2 * index], self.entries[2 * index + 1]);
+                self.entries[index] = larger(&self.entries[2 * index], &self.entries[2 * index + 1]);
             }
             self.entries.truncate(CAPACITY / 2);
             self.stride *= 2;
@@ -132,8 +132,8 @@ impl Series {
     }
 }
 
-fn larger(a: Sample, b: Sample) -> Sample {
-    if b.footprint() > a.footprint() { b } else { a }
+fn larger(a: &Sample, b: &Sample) -> Sample {
+    if b.footprint() > a.footprint() { *b } else { *a }
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         let mut series = Series::default();
         for index in 0..1_000_000_u32 {
             let anon = if index == 777_777 { 99_999 } else { u64::from(index % 100) };
-            series.push(Sample { seconds: f64::from(index), anon, ..Sample::default() });
+            series.push(&Sample { seconds: f64::from(index), anon, ..Sample::default() });
         }
         assert!(series.entries().len() <= CAPACITY && series.entries().len() >= CAPACITY / 4);
         let all = series.finish();

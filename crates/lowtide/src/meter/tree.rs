@@ -138,7 +138,7 @@ impl Tree {
                 }
                 _ => {
                     let gone = self.live.remove(index);
-                    self.remember(gone);
+                    self.remember(&gone);
                 }
             }
         }
@@ -196,13 +196,13 @@ impl Tree {
         }
     }
 
-    fn remember(&mut self, gone: Member) {
+    fn remember(&mut self, gone: &Member) {
         if self.ended.len() < ENDED {
-            self.ended.push(gone);
+            self.ended.push(*gone);
         } else if let Some(least) = self.ended.iter_mut().min_by_key(|member| member.peak_rss)
             && least.peak_rss < gone.peak_rss
         {
-            *least = gone;
+            *least = *gone;
         }
     }
 
@@ -363,7 +363,7 @@ mod tests {
         let mut member = Member::new(proc.process(std::process::id()).unwrap(), &mut proc, 0.0);
         for index in 0..5000_u64 {
             member.peak_rss = (index * 7919) % 5000;
-            tree.remember(member);
+            tree.remember(&member);
         }
         assert_eq!(tree.ended.len(), ENDED);
         assert!(tree.ended.iter().all(|member| member.peak_rss >= 5000 - ENDED as u64));
