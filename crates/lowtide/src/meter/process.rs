@@ -84,6 +84,8 @@ pub struct Proc {
 /// `/proc/PID/status` is some 1.5 KiB and `mountinfo`-sized files are never read here; a list of
 /// children is 8 bytes a child.
 const BUFFER: usize = 64 << 10;
+/// Well short of a page of 4 KiB.
+const SHORT: usize = 2 << 10;
 
 impl Proc {
     /// Opens the machine's `/proc`.
@@ -227,11 +229,16 @@ impl Proc {
         let file =
             rustix::fs::openat(&self.root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let mut length = 0;
-        // seq_file hands out a page at a time.
+        // The kernel hands out a page at a time, cut between records: a read well short of one was the last.
         while length < self.buffer.len() {
             match rustix::io::read(&file, &mut self.buffer[length..]) {
                 Ok(0) => break,
-                Ok(count) => length += count,
+                Ok(count) => {
+                    length += count;
+                    if count < SHORT {
+                        break;
+                    }
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return None,
             }

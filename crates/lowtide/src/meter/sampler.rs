@@ -44,6 +44,7 @@ pub struct Sampler {
     interval: Interval,
     group: Option<Group>,
     room: Room,
+    room_read: Instant,
     cached: Cached,
     peaks: Peaks,
     latest: Sample,
@@ -106,6 +107,7 @@ impl Sampler {
             interval,
             group: nearest_group(&pid),
             room: cgroup::room_at(Path::new("/"), &pid),
+            room_read: Instant::now(),
             cached: Cached::default(),
             peaks: Peaks::default(),
             latest: Sample::default(),
@@ -195,7 +197,10 @@ impl Sampler {
             let begin = cpu_time();
             self.files.find_named();
             self.files.find_by_themselves(self.tree.live().iter().map(|member| member.last.pid));
-            self.room = cgroup::room_at(Path::new("/"), &self.tree.live()[0].last.pid.to_string());
+            if self.room_read.elapsed() > Duration::from_secs(1) {
+                self.room = cgroup::room_at(Path::new("/"), &self.tree.live()[0].last.pid.to_string());
+                self.room_read = Instant::now();
+            }
             let spent = cpu_time().saturating_sub(begin);
             self.finding_pace.spent(spent);
             self.cpu += spent;
