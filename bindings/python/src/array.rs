@@ -5,7 +5,7 @@ use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::{budget, dtype, index, memmap};
 use lowtide::format::Order;
-use lowtide::{Access, Axis, Options};
+use lowtide::{Access, Axis, CacheWish, Options};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -36,9 +36,10 @@ pub fn open(
     cache: &str,
     budget: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
+    py.import("numpy")?; // as an exception of Python's: the numpy crate panics where NumPy cannot be imported
     let access: Access = access.parse().map_err(raise)?;
-    check_cache(cache)?;
-    let mut options = Options::new().access(access);
+    let cache: CacheWish = cache.parse().map_err(raise)?;
+    let mut options = Options::new().access(access).cache(cache);
     if let Some(budget) = budget::argument(budget)? {
         options = options.budget(budget);
     }
@@ -46,7 +47,7 @@ pub fn open(
         if dtype.is_some() || shape.is_some() || offset.is_some() {
             return Err(PyValueError::new_err("a memmap brings its own dtype, shape and offset"));
         }
-        return Array::new(py, adopted.open(options)?, access, cache);
+        return Array::new(py, adopted.open(options)?, access);
     }
     if let Some(given) = dtype {
         options = options.dtype(dtype::from_python(given)?);
@@ -61,21 +62,13 @@ pub fn open(
     if let Some(offset) = offset {
         options = options.offset(offset);
     }
-    let path: PathBuf = path.extract()?;
+    let path: PathBuf = py.import("os")?.call_method1("fsdecode", (path,))?.extract()?; // bytes are paths too
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
-    Array::new(py, inner, access, cache)
-}
-
-fn check_cache(cache: &str) -> PyResult<()> {
-    match cache {
-        "auto" | "keep" => Ok(()),
-        "drop" => Err(PyNotImplementedError::new_err("cache=\"drop\" is not there yet")),
-        _ => Err(PyValueError::new_err(format!("cache={cache:?} is none of \"auto\", \"keep\", \"drop\""))),
-    }
+    Array::new(py, inner, access)
 }
 
 impl Array {
-    fn new(py: Python<'_>, inner: lowtide::Array, access: Access, cache: &str) -> PyResult<Self> {
+    fn new(py: Python<'_>, inner: lowtide::Array, access: Access) -> PyResult<Self> {
         let descr = dtype::to_numpy(py, inner.dtype())?.unbind();
         let layout = inner.layout();
         let arguments = PyDict::new(py);
@@ -84,7 +77,7 @@ impl Array {
         arguments.set_item("offset", layout.offset)?;
         arguments.set_item("fortran", layout.order == Order::Fortran)?;
         arguments.set_item("access", access.name())?;
-        arguments.set_item("cache", cache)?;
+        arguments.set_item("cache", inner.cache().name())?;
         arguments.set_item("budget", inner.budget().limit())?;
         Ok(Self { descr, arguments: arguments.unbind(), inner })
     }
@@ -148,7 +141,7 @@ impl Array {
         if lowtide::choose::unguarded(self.inner.access()) {
             let message = c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
                 through a map may end the process; access=\"read\" is safe";
-            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 2)?;
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1)?; // we have no frame: 1 is the caller
         }
         Ok(())
     }
@@ -216,6 +209,12 @@ impl Array {
         self.inner.access().name()
     }
 
+    /// What was asked for about the page cache.
+    #[getter]
+    fn cache(&self) -> &'static str {
+        self.inner.cache().name()
+    }
+
     /// The budget that this array and everything made from it share.
     #[getter]
     fn budget(&self) -> budget::Budget {
@@ -263,17 +262,26 @@ impl Array {
     ) -> PyResult<Bound<'py, PyAny>> {
         let shape = self.inner.shape();
         let ndim = shape.len().cast_signed();
-        let axis = if axis < 0 { axis + ndim } else { axis };
-        let Some(&n) = usize::try_from(axis).ok().and_then(|axis| shape.get(axis)) else {
+        let from_start = if axis < 0 { axis + ndim } else { axis };
+        let Some(axis) = usize::try_from(from_start).ok().filter(|&axis| axis < shape.len()) else {
             return Err(PyValueError::new_err(format!("axis {axis} is out of bounds for array of dimension {ndim}")));
         };
-        let axis = axis.cast_unsigned();
-        let (list, sizes) = index::list(rows, axis, n)?;
+        let numbers = py.import("numpy")?.call_method1("asarray", (rows,))?;
+        if numbers.getattr("dtype")?.getattr("kind")?.extract::<char>()? == 'b' {
+            return Err(PyNotImplementedError::new_err(
+                "np.take reads True and False as 1 and 0, which is hardly meant\nhint: a[mask] takes the rows of a mask",
+            ));
+        }
+        // An empty list is an array of floats: only the list itself says that it is not meant so.
+        let given = if numbers.getattr("size")?.extract::<usize>()? == 0 { rows } else { &numbers };
+        let (list, sizes) = index::list(given, axis, shape)?;
         let mut axes: Vec<Axis> = shape.iter().map(|&n| Axis::all(n)).collect();
         let mut shown = vec![batch::Shown::Kept; shape.len()];
         axes[axis] = Axis::List(list);
         shown[axis] = batch::Shown::Shaped(sizes);
-        self.select(py, axes, &shown, out)
+        let scalar = out.is_none() && shown_shape(&axes, &shown).is_empty();
+        let array = self.select(py, axes, &shown, out)?;
+        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
     }
 
     /// Rows in file order, `rows` at a time.
@@ -357,13 +365,14 @@ impl Array {
 #[pyfunction]
 #[pyo3(name = "_reopen")]
 pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
+    py.import("numpy")?;
     let get = |key: &str| arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")));
     let access: Access = get("access")?.extract::<String>()?.parse().map_err(raise)?;
-    let cache: String = get("cache")?.extract()?;
-    check_cache(&cache)?;
+    let cache: CacheWish = get("cache")?.extract::<String>()?.parse().map_err(raise)?;
     let order = if get("fortran")?.is_truthy()? { Order::Fortran } else { Order::C };
     let options = Options::new()
         .access(access)
+        .cache(cache)
         .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?)
         .dtype(get("dtype")?.extract::<String>()?.parse().map_err(raise)?)
         .shape(&get("shape")?.extract::<Vec<i64>>()?)
@@ -371,5 +380,5 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
         .offset(get("offset")?.extract()?)
         .order(order);
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
-    Array::new(py, inner, access, &cache)
+    Array::new(py, inner, access)
 }

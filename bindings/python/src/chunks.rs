@@ -6,10 +6,12 @@ use crate::error::{raise, unlocked};
 use lowtide::order::{LastStep, Shard};
 use lowtide::{Shuffle, State};
 use numpy::{IntoPyArray, PyArrayDescr};
-use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 /// What each step yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Yields {
 #[pyclass(frozen, module = "lowtide")]
 pub struct Chunks {
     inner: Mutex<lowtide::Chunks>,
+    /// The process in which a thread has `inner` locked, or 0. After a fork that thread may not exist.
+    holder: AtomicU32,
     descrs: Vec<Py<PyArrayDescr>>,
     yields: Yields,
 }
@@ -107,19 +111,65 @@ impl Chunks {
         let arguments = (message, arrays[0].get().inner.path().to_owned(), inner.access().name(), inner.why().to_owned());
         py.import("logging")?.call_method1("getLogger", ("lowtide",))?.call_method1("debug", arguments)?;
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();
-        Ok(Self { inner: Mutex::new(inner), descrs, yields })
+        Ok(Self { inner: Mutex::new(inner), holder: AtomicU32::new(0), descrs, yields })
     }
 
     /// Runs `f` on the iterator. The lock is taken without the interpreter's, so that whoever holds it can
-    /// come back to the interpreter.
+    /// come back to the interpreter; and it is asked for again and again, to look for signals meanwhile.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         f: impl Send + FnOnce(&mut lowtide::Chunks, lowtide::plan::Interrupt<'_>) -> lowtide::Result<T>,
     ) -> PyResult<T> {
-        unlocked(py, |interrupt| f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner), interrupt))
+        let process = std::process::id();
+        let orphan = AtomicBool::new(false);
+        let answer = unlocked(py, |interrupt| {
+            let mut asked = Instant::now();
+            let mut chunks = loop {
+                if let Some(chunks) = self.lock(process) {
+                    break chunks;
+                }
+                if ![0, process].contains(&self.holder.load(Ordering::Acquire)) {
+                    orphan.store(true, Ordering::Relaxed);
+                    return Err(lowtide::Error::Interrupted);
+                }
+                std::thread::sleep(TURN);
+                if asked.elapsed() > SIGNALS {
+                    interrupt()?;
+                    asked = Instant::now();
+                }
+            };
+            let answer = f(&mut chunks, interrupt);
+            let _gate = lowtide::sys::fork_gate();
+            self.holder.store(0, Ordering::Release);
+            drop(chunks);
+            answer
+        });
+        if orphan.into_inner() {
+            return Err(PyRuntimeError::new_err(
+                "another thread was inside this iterator when the process was forked, so that it cannot be used here\n\
+                 hint: make a new one, and load the state that the parent's state_dict() gives",
+            ));
+        }
+        answer
+    }
+
+    /// The iterator, if no thread has it. Nobody forks between the lock and the note of who has it.
+    fn lock(&self, process: u32) -> Option<MutexGuard<'_, lowtide::Chunks>> {
+        let _gate = lowtide::sys::fork_gate();
+        let chunks = match self.inner.try_lock() {
+            Ok(chunks) => chunks,
+            Err(TryLockError::Poisoned(chunks)) => chunks.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.holder.store(process, Ordering::Release);
+        Some(chunks)
     }
 }
+
+/// How often a thread asks for the iterator while another one has it, and for signals.
+const TURN: Duration = Duration::from_micros(50);
+const SIGNALS: Duration = Duration::from_millis(100);
 
 #[pymethods]
 impl Chunks {

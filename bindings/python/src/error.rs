@@ -11,15 +11,16 @@ use std::sync::Mutex;
 pub fn raise(error: Error) -> PyErr {
     let message = error.to_string();
     match error {
-        // Three arguments let Python choose the subclass: FileNotFoundError, PermissionError, …
+        // Three arguments let Python choose the subclass: FileNotFoundError, PermissionError, … The path is a
+        // str, as in Python's own: a Path would print as PosixPath('…').
         Error::Io { path, what, source, hint } => {
             let mut text = format!("cannot {what}: {}", without_number(&source));
             if !hint.is_empty() {
                 text = format!("{text}\nhint: {hint}\n");
             }
-            PyOSError::new_err((source.raw_os_error().unwrap_or(5), text, path))
+            PyOSError::new_err((source.raw_os_error().unwrap_or(5), text, path.into_os_string()))
         }
-        Error::Truncated { path, .. } => PyOSError::new_err((5, message, path)),
+        Error::Truncated { path, .. } => PyOSError::new_err((5, message, path.into_os_string())),
         Error::Index { .. } => PyIndexError::new_err(message),
         Error::Unsupported { .. } => PyNotImplementedError::new_err(message),
         Error::Budget { .. } => PyMemoryError::new_err(message),

@@ -3,6 +3,7 @@
 use crate::batch::Shown;
 use crate::error::raise;
 use lowtide::{Axis, Error};
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyIndexError, PyNotImplementedError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyList, PySlice, PyTuple};
@@ -32,6 +33,14 @@ pub fn parse(key: &Bound<'_, PyAny>, shape: &[usize]) -> PyResult<Selected> {
         return Err(PyNotImplementedError::new_err(
             "np.newaxis is not supported here\nhint: index first, then reshape the answer",
         ));
+    }
+    for entry in &entries {
+        if is_bool(entry)? {
+            return Err(PyNotImplementedError::new_err(
+                "a single True or False as an index adds an axis in NumPy; that is not supported here\n\
+                 hint: a mask has one entry for each row",
+            ));
+        }
     }
     if named > shape.len() {
         return Err(PyIndexError::new_err(format!(
@@ -79,12 +88,6 @@ impl Selected {
             self.shown.push(Shown::Kept);
             return Ok(());
         }
-        if is_bool(entry)? {
-            return Err(PyNotImplementedError::new_err(
-                "a single True or False as an index adds an axis in NumPy; that is not supported here\n\
-                 hint: a mask has one entry for each row",
-            ));
-        }
         if !entry.is_instance_of::<PyList>() {
             // Anything with __index__, which includes NumPy's integers and 0-d arrays of them.
             if let Ok(index) = entry.call_method0("__index__") {
@@ -95,7 +98,7 @@ impl Selected {
                 return Ok(());
             }
         }
-        let (list, sizes) = list(entry, axis, n)?;
+        let (list, sizes) = list(entry, axis, shape)?;
         if axis > 0 {
             return Err(PyNotImplementedError::new_err(format!(
                 "lists and masks are supported on the first axis only, not on axis {axis}\n\
@@ -108,7 +111,11 @@ impl Selected {
     }
 }
 
+/// True, False, and NumPy's: a scalar or an array without axes.
 fn is_bool(entry: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(array) = entry.cast::<PyUntypedArray>() {
+        return Ok(array.ndim() == 0 && array.dtype().kind() == b'b');
+    }
     let numpy = entry.py().import("numpy")?;
     Ok(entry.is_instance_of::<PyBool>() || entry.is_instance(&numpy.getattr("bool_")?)?)
 }
@@ -123,7 +130,8 @@ fn inside(index: i128, axis: usize, n: usize) -> PyResult<usize> {
 }
 
 /// A list, an array of integers or a mask, as row numbers, with the shape it had.
-pub fn list(given: &Bound<'_, PyAny>, axis: usize, n: usize) -> PyResult<(Vec<usize>, Vec<usize>)> {
+pub fn list(given: &Bound<'_, PyAny>, axis: usize, shape: &[usize]) -> PyResult<(Vec<usize>, Vec<usize>)> {
+    let n = shape[axis];
     let numpy = given.py().import("numpy")?;
     let array = numpy.call_method1("asarray", (given,))?;
     let sizes: Vec<usize> = array.getattr("shape")?.extract()?;
@@ -131,27 +139,42 @@ pub fn list(given: &Bound<'_, PyAny>, axis: usize, n: usize) -> PyResult<(Vec<us
     let empty = sizes.contains(&0);
     match kind.as_str() {
         "b" => {
-            if sizes.len() != 1 {
-                return Err(PyNotImplementedError::new_err(
-                    "masks over several axes are not supported\nhint: a mask has one entry for each row",
-                ));
-            }
-            if sizes[0] != n {
-                return Err(PyIndexError::new_err(format!(
-                    "boolean index did not match indexed array along axis {axis}; size of axis is {n} but size of \
-                     corresponding boolean axis is {}",
-                    sizes[0]
-                )));
-            }
+            check_mask(&sizes, axis, shape)?;
             let rows = array.call_method0("nonzero")?.get_item(0)?;
             let rows = integers(&rows, axis, n)?;
             let count = rows.len();
             Ok((rows, vec![count]))
         }
         "i" | "u" => Ok((integers(&array, axis, n)?, sizes)),
-        // np.asarray([]) is an array of floats; NumPy takes an empty list all the same.
-        "f" if empty && given.is_instance_of::<PyList>() => Ok((Vec::new(), sizes)),
+        // np.asarray([]) is an array of floats; NumPy takes an empty list (tuple, range) all the same.
+        "f" if empty && !given.is_instance_of::<PyUntypedArray>() => Ok((Vec::new(), sizes)),
         _ => Err(PyIndexError::new_err("arrays used as indices must be of integer (or boolean) type")),
+    }
+}
+
+/// That a mask of these sizes can select on `axis`. NumPy's refusals come before ours.
+fn check_mask(sizes: &[usize], axis: usize, shape: &[usize]) -> PyResult<()> {
+    if sizes.len() > shape.len() - axis {
+        return Err(PyIndexError::new_err(format!(
+            "too many indices for array: array is {}-dimensional, but {} were indexed",
+            shape.len(),
+            axis + sizes.len()
+        )));
+    }
+    for (i, (size, n)) in sizes.iter().zip(&shape[axis..]).enumerate() {
+        if size != n {
+            return Err(PyIndexError::new_err(format!(
+                "boolean index did not match indexed array along axis {}; size of axis is {n} but size of \
+                 corresponding boolean axis is {size}",
+                axis + i
+            )));
+        }
+    }
+    match sizes.len() {
+        1 => Ok(()),
+        _ => Err(PyNotImplementedError::new_err(
+            "masks over several axes are not supported\nhint: a mask has one entry for each row",
+        )),
     }
 }
 

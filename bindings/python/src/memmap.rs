@@ -85,6 +85,7 @@ pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
 /// Drops the mapped pages of a memmap in place. The array goes on working: pages come back when touched.
 #[pyfunction]
 pub fn release(memmap_array: &Bound<'_, PyAny>) -> PyResult<()> {
+    memmap_array.py().import("numpy")?;
     let array = memmap_array
         .cast::<PyUntypedArray>()
         .map_err(|_| PyTypeError::new_err("lowtide.release takes an np.memmap, or a view of one"))?;

@@ -3,6 +3,7 @@
 use crate::draw::{self, thousands};
 use crate::{Failure, draw::GREEN};
 use lowtide::budget::human;
+use lowtide::choose::{Choice, Visit, access};
 use lowtide::format::{Container, Order, shape_text};
 use lowtide::meter::{self, Resident};
 use lowtide::{Array, Options, Result};
@@ -33,8 +34,8 @@ pub struct Args {
 struct Info {
     array: Array,
     cached: Resident,
-    sequential: lowtide::choose::Choice,
-    shuffled: lowtide::choose::Choice,
+    sequential: Choice,
+    shuffled: Choice,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -73,8 +74,8 @@ fn look(path: &Path, options: Options) -> Result<Info> {
     let array = options.open(path)?;
     Ok(Info {
         cached: meter::cache::of_path(path),
-        sequential: lowtide::choose::access(&array, false)?,
-        shuffled: lowtide::choose::access(&array, true)?,
+        sequential: access(&array, Visit::Sequential)?,
+        shuffled: access(&array, Visit::Shuffled)?,
         array,
     })
 }

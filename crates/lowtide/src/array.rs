@@ -12,13 +12,17 @@ use crate::format::{self, Dtype, Extent, Layout, Order, byte_len};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::{Axis, Runs};
-use crate::store::{Access, AdviseStore, MapStore, Read, ReadStore, RemapStore, Source, Store, window_for};
+use crate::choose::{self, CacheWish, Visit};
+use crate::store::{
+    Access, AdviseStore, Cache, DirectStore, Engine, MapStore, Read, ReadStore, RemapStore, Source, Store, window_for,
+};
 use crate::{meter, sys};
 use std::fmt;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 /// How many runs of a selection are planned at once: 1.5 MiB of plan.
 const PLAN_RUNS: usize = 1 << 16;
@@ -39,6 +43,7 @@ const PLAN_RUNS: usize = 1 << 16;
 #[must_use]
 pub struct Options {
     access: Access,
+    cache: CacheWish,
     budget: Option<Budget>,
     dtype: Option<Dtype>,
     shape: Option<Vec<Extent>>,
@@ -55,6 +60,12 @@ impl Options {
     /// How to read.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
+        self
+    }
+
+    /// What happens to what we bring into the page cache.
+    pub fn cache(mut self, cache: CacheWish) -> Self {
+        self.cache = cache;
         self
     }
 
@@ -98,6 +109,12 @@ impl Options {
 
     /// Opens the array.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
+        if self.access == Access::Map && self.cache == CacheWish::Drop {
+            return Err(Error::argument(
+                "access=\"map\" holds its pages, and what is mapped cannot be dropped from the page cache",
+                "access=\"advise\" or \"remap\" with cache=\"drop\" let go of both",
+            ));
+        }
         let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
         let source = Source::open(&path)?;
         let layout = self.layout(&source)?;
@@ -105,11 +122,12 @@ impl Options {
         if matches!(self.access, Access::Remap | Access::Advise) {
             window_for(budget.limit())?; // refuse now, not at the first row
         }
-        let opened = Opened { source: Arc::new(source), stores: Mutex::default() };
+        let opened = Opened { source: Arc::new(source), stores: Mutex::default(), random: Mutex::default() };
         Ok(Array(Arc::new(Inner {
             path,
             layout,
             access: self.access,
+            cache: self.cache,
             budget,
             opened: Mutex::new(Some(Arc::new(opened))),
             fingerprint: OnceLock::new(),
@@ -189,6 +207,7 @@ struct Inner {
     path: PathBuf,
     layout: Layout,
     access: Access,
+    cache: CacheWish,
     budget: Budget,
     opened: Mutex<Option<Arc<Opened>>>,
     fingerprint: OnceLock<String>,
@@ -198,8 +217,10 @@ struct Inner {
 #[derive(Debug)]
 struct Opened {
     source: Arc<Source>,
-    /// Made on first use, one for each manual way of access.
-    stores: Mutex<[Option<Arc<dyn Store>>; Access::MANUAL.len()]>,
+    /// Made on first use.
+    stores: Mutex<Vec<(Access, Cache, Arc<dyn Store>)>>,
+    /// The one for rows that somebody asks for.
+    random: Mutex<Option<Arc<dyn Store>>>,
 }
 
 impl fmt::Debug for Array {
@@ -251,6 +272,11 @@ impl Array {
         self.0.access
     }
 
+    /// What was asked for about the page cache.
+    pub fn cache(&self) -> CacheWish {
+        self.0.cache
+    }
+
     /// The budget that this array and all made from it share.
     pub fn budget(&self) -> &Budget {
         &self.0.budget
@@ -264,9 +290,14 @@ impl Array {
     /// Lets go of the file and its maps. Whatever is made from this array fails from now on; batches that
     /// were delivered stay what they are.
     pub fn close(&self) {
-        let _gate = sys::fork_gate();
-        let opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(opened);
+        let Some(opened) = sys::locked(&self.0.opened, Option::take) else { return };
+        // A thread that reads ahead holds on to the file until it notices: a moment.
+        for _ in 0..2_000 {
+            if Arc::strong_count(&opened) == 1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether it was closed.
@@ -275,29 +306,35 @@ impl Array {
     }
 
     fn opened(&self) -> Result<Arc<Opened>> {
-        let _gate = sys::fork_gate();
-        let opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.clone().ok_or_else(|| Error::Closed { path: self.0.path.clone() })
+        let opened = sys::locked(&self.0.opened, |opened| opened.clone());
+        opened.ok_or_else(|| Error::Closed { path: self.0.path.clone() })
     }
 
     /// The store for a manual way of access, made on first use.
-    pub(crate) fn store(&self, access: Access) -> Result<Arc<dyn Store>> {
+    pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
         let opened = self.opened()?;
-        let _gate = sys::fork_gate();
-        let mut stores = opened.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = Access::MANUAL.iter().position(|&a| a == access).unwrap_or(Access::MANUAL.len() - 1);
-        if let Some(store) = &stores[slot] {
-            return Ok(store.clone());
+        let known = |stores: &mut Vec<(Access, Cache, Arc<dyn Store>)>| {
+            stores.iter().find(|(a, c, _)| (*a, *c) == (access, cache)).map(|(.., store)| store.clone())
+        };
+        if let Some(store) = sys::locked(&opened.stores, known) {
+            return Ok(store);
         }
-        let (source, window) = (&opened.source, || window_for(self.0.budget.limit()));
+        let (source, budget) = (&opened.source, &self.0.budget);
+        let window = || window_for(budget.limit());
         let store: Arc<dyn Store> = match access {
             Access::Map => Arc::new(MapStore::new(source)?),
-            Access::Remap => Arc::new(RemapStore::new(source.clone(), window()?)),
-            Access::Advise => Arc::new(AdviseStore::new(source, window()?)?),
-            Access::Read | Access::Auto => Arc::new(ReadStore::new(source.clone())),
+            Access::Remap => Arc::new(RemapStore::new(source.clone(), window()?, cache)),
+            Access::Advise => Arc::new(AdviseStore::new(source, window()?, cache)?),
+            Access::Direct => Arc::new(DirectStore::new(source.clone(), budget, Engine::available())?),
+            Access::Read | Access::Auto => Arc::new(ReadStore::new(source.clone(), cache)),
         };
-        stores[slot] = Some(store.clone());
-        Ok(store)
+        // Two threads may have made one at the same time: the first stays.
+        Ok(sys::locked(&opened.stores, |stores| {
+            known(stores).unwrap_or_else(|| {
+                stores.push((access, cache, store.clone()));
+                store
+            })
+        }))
     }
 
     /// The elements that `axes` select, one entry for each axis, as a fresh batch of the caller's.
@@ -316,12 +353,26 @@ impl Array {
     /// The same into a buffer of the caller's, which has exactly the selection's size. The elements come in
     /// the file's order of axes: reversed for a Fortran-ordered file.
     pub fn select_into(&self, axes: Vec<Axis>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        let access = if self.0.access == Access::Auto { Access::Read } else { self.0.access };
-        self.fill(axes, access, out, interrupt)
+        self.check(&axes)?;
+        let opened = self.opened()?;
+        let store = sys::locked(&opened.random, |known| known.clone());
+        let store = match store {
+            Some(store) => store,
+            None => {
+                let choice = choose::access(self, Visit::Random)?;
+                let store = self.store(choice.access, choice.cache)?;
+                sys::locked(&opened.random, |known| *known = Some(store.clone()));
+                store
+            }
+        };
+        self.fill(axes, &*store, out, interrupt)
     }
 
-    fn fill(&self, mut axes: Vec<Axis>, access: Access, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        self.check(&axes)?;
+    fn fill(&self, mut axes: Vec<Axis>, store: &dyn Store, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let stop = || match self.opened() {
+            Ok(_) => interrupt(),
+            Err(closed) => Err(closed),
+        };
         let Layout { order, offset, dtype, .. } = self.0.layout;
         let mut shape = self.shape().to_vec();
         if order == Order::Fortran {
@@ -329,7 +380,6 @@ impl Array {
             shape.reverse();
         }
         let runs = Runs::new(&axes, &shape, dtype.itemsize(), offset)?;
-        let store = self.store(access)?;
         let len = runs.run_len();
         if len == 0 {
             return Ok(());
@@ -345,17 +395,17 @@ impl Array {
         let mut reads = Vec::new();
         for part in out.chunks_mut(len.saturating_mul(PLAN_RUNS)) {
             reads.extend(part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }));
-            plan::fetch(&*store, &self.0.budget, &mut reads, interrupt)?;
+            plan::fetch(store, &self.0.budget, &mut reads, &stop)?;
             reads = reuse(reads);
         }
         Ok(())
     }
 
-    /// Rows that follow each other, by a given way of access.
+    /// Rows that follow each other, from a given store.
     pub(crate) fn rows_into(
         &self,
         rows: Range<u64>,
-        access: Access,
+        store: &dyn Store,
         out: &mut [u8],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
@@ -365,7 +415,7 @@ impl Array {
         };
         let mut axes: Vec<Axis> = self.shape().iter().map(|&n| Axis::all(n)).collect();
         axes[0] = Axis::Range { start, step: 1, count: end - start };
-        self.fill(axes, access, out, interrupt)
+        self.fill(axes, store, out, interrupt)
     }
 
     fn check(&self, axes: &[Axis]) -> Result<()> {

@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::pool::FreeSlabs;
 use crate::sys;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The largest default: more gains little (BENCHMARKS.md) and neighbours notice.
 const DEFAULT_LIMIT: u64 = 256 << 20;
@@ -28,6 +28,8 @@ struct Inner {
 pub(crate) struct State {
     pub(crate) used: u64,
     pub(crate) free: FreeSlabs,
+    /// See [`sys::generation`]: in a forked child the leases of its parent's threads are nobody's.
+    generation: u64,
 }
 
 impl Budget {
@@ -67,7 +69,7 @@ impl Budget {
 
     /// Takes `bytes` until the lease is dropped, or nothing where they are not there.
     pub fn lease(&self, bytes: u64) -> Option<Lease> {
-        self.with(|state| self.charge(state, bytes)).then(|| Lease { budget: self.clone(), bytes })
+        self.with(|state| self.charge(state, bytes)).then(|| Lease { budget: self.clone(), bytes, generation: sys::generation() })
     }
 
     /// Counts `bytes` as used if they fit, letting go of free slabs to make them fit.
@@ -88,8 +90,24 @@ impl Budget {
 
     /// Runs `f` on the state, with nobody forking meanwhile.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        let _gate = sys::fork_gate();
-        f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+        sys::locked(&self.0.state, |state| {
+            if state.generation != sys::generation() {
+                // A forked child starts with nothing in use. Its parent's free slabs are left alone: they are
+                // the parent's pages until someone writes to them.
+                let old = std::mem::replace(state, State { generation: sys::generation(), ..State::default() });
+                std::mem::forget(old.free);
+            }
+            f(state)
+        })
+    }
+
+    /// Gives back bytes that were charged in `generation`: in a child of that process they are not counted.
+    pub(crate) fn discharge(&self, generation: u64, bytes: u64) {
+        self.with(|state| {
+            if state.generation == generation {
+                state.used -= bytes;
+            }
+        });
     }
 }
 
@@ -98,6 +116,7 @@ impl Budget {
 pub struct Lease {
     budget: Budget,
     bytes: u64,
+    generation: u64,
 }
 
 impl Lease {
@@ -109,7 +128,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.budget.with(|state| state.used -= self.bytes);
+        self.budget.discharge(self.generation, self.bytes);
     }
 }
 

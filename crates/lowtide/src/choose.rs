@@ -1,40 +1,235 @@
-//! `auto`: which way of access, and why. Pure but for what it asks the kernel about the file.
+//! `auto`: which way of access, what happens to the page cache, and why. A pure function of the facts.
 
 use crate::array::Array;
-use crate::error::Result;
-use crate::store::{Access, sigbus};
+use crate::budget::human;
+use crate::error::{Error, Result};
+use crate::store::{Access, Cache, sigbus, window_for};
+use crate::{meter, sys};
+use std::fmt;
+use std::str::FromStr;
 
-/// A way of access and the reason for it, in words.
+/// What the caller wants of the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheWish {
+    /// Keep while the file fits in half the room, else drop.
+    #[default]
+    Auto,
+    /// As the kernel likes.
+    Keep,
+    /// What we bring in goes; what was there before us stays.
+    Drop,
+}
+
+impl CacheWish {
+    const ALL: [Self; 3] = [Self::Auto, Self::Keep, Self::Drop];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Keep => "keep",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+impl fmt::Display for CacheWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CacheWish {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|c| c.name() == word).ok_or_else(|| {
+            Error::argument(format!("cache={word:?} is not known"), "one of \"auto\", \"keep\", \"drop\"")
+        })
+    }
+}
+
+/// In which order rows are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// As they lie in the file.
+    Sequential,
+    /// Shuffled, with look-ahead.
+    Shuffled,
+    /// As somebody asks for them.
+    Random,
+}
+
+/// What the choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// What was asked for.
+    pub access: Access,
+    /// What was asked for.
+    pub cache: CacheWish,
+    /// The order of rows.
+    pub visit: Visit,
+    /// Bytes of one row.
+    pub row: u64,
+    /// Bytes of the file.
+    pub len: u64,
+    /// Bytes of it in the page cache, if that can be known.
+    pub cached: Option<u64>,
+    /// Memory that this process can still have, page cache that can be reclaimed included.
+    pub room: u64,
+    /// Our own limit.
+    pub budget: u64,
+    /// Whether the filesystem can read unbuffered.
+    pub direct: bool,
+    /// Whether our SIGBUS handler is in place.
+    pub guarded: bool,
+}
+
+/// A way of access, what happens to the page cache, and the reason, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Never [`Access::Auto`].
     pub access: Access,
+    /// What happens to what we bring in.
+    pub cache: Cache,
     /// For people.
     pub why: String,
 }
 
-/// The way of access for an iteration over `array`.
-pub fn access(array: &Array, shuffled: bool) -> Result<Choice> {
-    let choice = match array.access() {
-        Access::Auto => Choice { access: Access::Read, why: automatic(shuffled).into() },
-        manual => Choice { access: manual, why: format!("access={:?} was asked for", manual.name()) },
-    };
-    if choice.access.is_mapped() {
-        array.store(choice.access)?; // fails now where it cannot be mapped
+/// Smaller rows than this are served faster from a mapped window than by a read each (BENCHMARKS.md).
+const SMALL_ROW: u64 = 16 << 10;
+
+impl Facts {
+    /// The facts about an array, as they are now.
+    pub fn of(array: &Array, visit: Visit) -> Result<Self> {
+        let source = array.source()?;
+        Ok(Self {
+            access: array.access(),
+            cache: array.cache(),
+            visit,
+            row: array.row_bytes() as u64,
+            len: source.len(),
+            cached: sys::cached_bytes(&*source, 0, 0).ok(),
+            room: meter::room().bytes,
+            budget: array.budget().limit(),
+            direct: array.access() == Access::Auto && array.store(Access::Direct, Cache::Drop).is_ok(),
+            guarded: sigbus::in_place(),
+        })
     }
-    log::debug!("{}: access {} because {}", array.path().display(), choice.access, choice.why);
-    Ok(choice)
+
+    /// The choice for these facts.
+    pub fn choose(&self) -> Choice {
+        let (cache, because) = self.cache();
+        let (access, why) = match self.access {
+            Access::Auto => self.automatic(cache),
+            manual => (manual, format!("access={:?} was asked for", manual.name())),
+        };
+        // A held map keeps its pages from being dropped; unbuffered reads bring nothing in.
+        let cache = match access {
+            Access::Map => Cache::Keep,
+            Access::Direct => Cache::Drop,
+            _ => cache,
+        };
+        let said = self.access != Access::Auto || self.cache != CacheWish::Auto || access == Access::Direct;
+        let why = if said { why } else { format!("{why}; {because}") };
+        Choice { access, cache, why }
+    }
+
+    fn cache(&self) -> (Cache, String) {
+        match self.cache {
+            CacheWish::Keep => (Cache::Keep, String::new()),
+            CacheWish::Drop => (Cache::Drop, String::new()),
+            CacheWish::Auto if self.len <= self.room / 2 => {
+                (Cache::Keep, format!("the page cache may keep it: {} fit in half the room, {}", human(self.len), human(self.room / 2)))
+            }
+            CacheWish::Auto => (
+                Cache::Drop,
+                format!("the page cache is left as found: {} do not fit in half the room, {}", human(self.len), human(self.room / 2)),
+            ),
+        }
+    }
+
+    /// Whether nearly all of the file is in memory already.
+    fn is_warm(&self) -> bool {
+        self.cached.is_some_and(|cached| cached >= self.len / 10 * 9)
+    }
+
+    fn automatic(&self, cache: Cache) -> (Access, String) {
+        let windows = self.guarded && window_for(self.budget).is_ok();
+        if self.is_warm() {
+            return match self.visit {
+                Visit::Shuffled if self.row < SMALL_ROW && windows => {
+                    (Access::Advise, "the file is in the page cache, and small rows come fastest through a bounded mapped window".into())
+                }
+                _ => (Access::Read, "the file is in the page cache, and reads copy from there".into()),
+            };
+        }
+        match cache {
+            Cache::Keep => (Access::Read, "the file is not in memory, and reads in parallel bring it in".into()),
+            Cache::Drop if self.direct => {
+                (Access::Direct, format!("{} are too large to keep in memory, and unbuffered reads leave the page cache alone", human(self.len)))
+            }
+            Cache::Drop => {
+                (Access::Read, "the file is too large to keep in memory, and this filesystem has no unbuffered reads".into())
+            }
+        }
+    }
 }
 
-fn automatic(shuffled: bool) -> &'static str {
-    if shuffled {
-        "rows are read in file order, a budget's worth of look-ahead at a time, with nothing mapped"
-    } else {
-        "chunks in file order are long reads, with nothing mapped"
-    }
+/// The choice for an iteration over `array`, or for rows that somebody asks for.
+pub fn access(array: &Array, visit: Visit) -> Result<Choice> {
+    let choice = Facts::of(array, visit)?.choose();
+    array.store(choice.access, choice.cache)?; // fails now where it cannot be
+    log::debug!("{}: access {} because {}", array.path().display(), choice.access, choice.why);
+    Ok(choice)
 }
 
 /// Whether a mapped way of access could end in SIGBUS because somebody put a handler over ours.
 pub fn unguarded(access: Access) -> bool {
     access.is_mapped() && !sigbus::in_place()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn facts() -> Facts {
+        Facts {
+            access: Access::Auto,
+            cache: CacheWish::Auto,
+            visit: Visit::Shuffled,
+            row: 512,
+            len: 4 * GIB,
+            cached: Some(0),
+            room: 20 * GIB,
+            budget: 256 << 20,
+            direct: true,
+            guarded: true,
+        }
+    }
+
+    #[test]
+    fn the_choice_follows_the_facts() {
+        let of = |facts: Facts| {
+            let choice = facts.choose();
+            assert!(!choice.why.is_empty());
+            (choice.access, choice.cache)
+        };
+        let warm = Facts { cached: Some(4 * GIB), ..facts() };
+        let tight = Facts { room: GIB, ..facts() };
+        assert_eq!(of(facts()), (Access::Read, Cache::Keep));
+        assert_eq!(of(warm), (Access::Advise, Cache::Keep));
+        assert_eq!(of(Facts { guarded: false, ..warm }), (Access::Read, Cache::Keep));
+        assert_eq!(of(Facts { budget: 1 << 20, ..warm }), (Access::Read, Cache::Keep));
+        assert_eq!(of(Facts { row: 1 << 20, ..warm }), (Access::Read, Cache::Keep));
+        assert_eq!(of(Facts { visit: Visit::Sequential, ..warm }), (Access::Read, Cache::Keep));
+        assert_eq!(of(tight), (Access::Direct, Cache::Drop));
+        assert_eq!(of(Facts { direct: false, ..tight }), (Access::Read, Cache::Drop));
+        assert_eq!(of(Facts { cached: None, ..tight }), (Access::Direct, Cache::Drop));
+        assert_eq!(of(Facts { cache: CacheWish::Drop, ..facts() }), (Access::Direct, Cache::Drop));
+        assert_eq!(of(Facts { access: Access::Map, ..tight }), (Access::Map, Cache::Keep));
+        assert_eq!(of(Facts { access: Access::Advise, cache: CacheWish::Drop, ..facts() }), (Access::Advise, Cache::Drop));
+    }
 }

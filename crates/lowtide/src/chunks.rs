@@ -3,22 +3,34 @@
 //! A [`Chunks`] is an iterator whose whole state is one number: how many rows all ranks have taken. For a
 //! shuffled pass over small rows it looks ahead over as many coming chunks as the budget allows, so that
 //! their rows can be read in the order in which they lie in the file; chunks are handed out one by one,
-//! in exact order. The look-ahead starts small and doubles: the first chunk does not wait for all of it.
+//! in exact order. The look-ahead starts with one chunk and grows: the first one does not wait for all of
+//! it. From the second group on a thread of its own reads while the caller works.
 
 use crate::array::Array;
 use crate::batch::Batch;
-use crate::choose;
+use crate::choose::{self, Choice, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::order::{LastStep, Order, Permutation, Sequential, Shard, Steps};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
-use crate::store::{Access, Read, WINDOWS, window_for};
+use crate::prefetch::{Prefetch, Produce};
+use crate::store::{Access, Read, Store, WINDOWS, window_for};
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
 const LARGE_ROW: usize = 64 << 10;
+/// Above this many nanoseconds a request waits for a disk.
+const WAITS: f64 = 5_000.0;
+/// Bytes to read ahead in file order: from a disk enough to keep it busy, from memory what stays in cache.
+const AHEAD_COLD: u64 = 32 << 20;
+/// See [`AHEAD_COLD`].
+const AHEAD_WARM: u64 = 8 << 20;
+/// How long a choice of `auto` holds: what is in memory changes while we read.
+const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
 /// What planning one row takes: its number, and where it goes.
 const PLAN_BYTES: u64 = (size_of::<Read<'_>>() + size_of::<u64>()) as u64;
 
@@ -140,11 +152,210 @@ enum Pass {
     Shuffled { order: Permutation, shuffle: Shuffle },
 }
 
-/// One array of an iteration, and the way of access that was chosen for it.
+/// Which rows of which arrays: all that a reader needs to know, and that never changes.
 #[derive(Debug)]
-struct Part {
-    array: Array,
-    access: Access,
+struct Spec {
+    arrays: Vec<Array>,
+    pass: Pass,
+    steps: Steps,
+}
+
+impl Spec {
+    fn step_rows(&self, step: u64) -> usize {
+        self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
+    }
+
+    fn visit(&self) -> Visit {
+        match self.pass {
+            Pass::Sequential => Visit::Sequential,
+            Pass::Shuffled { .. } => Visit::Shuffled,
+        }
+    }
+
+    /// How each array is read now.
+    fn choose(&self) -> Result<Vec<Choice>> {
+        self.arrays.iter().map(|array| choose::access(array, self.visit())).collect()
+    }
+}
+
+/// Chunks that were read together, in order.
+#[derive(Debug)]
+struct Group {
+    chunks: VecDeque<Vec<Batch>>,
+    choice: Choice,
+}
+
+/// Reads the coming chunks, group by group.
+#[derive(Debug)]
+struct Reader {
+    spec: Arc<Spec>,
+    choices: Vec<Choice>,
+    chosen: Instant,
+    /// The first step that is not read yet.
+    next: u64,
+    /// How many chunks the last group held.
+    ahead: u64,
+}
+
+impl Produce for Reader {
+    type Item = Group;
+
+    fn produce(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Group>> {
+        if self.next >= self.spec.steps.count() {
+            return None;
+        }
+        let answer = match self.read_group(interrupt) {
+            // One of many chunks failed: read them one by one, so that the error comes with its own chunk.
+            Err(error) if self.ahead > 1 && !matches!(error, Error::Interrupted | Error::Closed { .. }) => {
+                self.ahead = 0;
+                self.read_group(interrupt)
+            }
+            answer => answer,
+        };
+        if let Ok(group) = &answer {
+            self.next += group.chunks.len() as u64;
+        } else {
+            self.ahead = 0;
+        }
+        Some(answer)
+    }
+}
+
+impl Reader {
+    fn new(spec: Arc<Spec>, choices: Vec<Choice>, next: u64) -> Self {
+        Self { spec, choices, chosen: Instant::now(), next, ahead: 0 }
+    }
+
+    /// Reads the next chunk, and as many after it as the look-ahead allows.
+    fn read_group(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
+        let spec = self.spec.clone();
+        if self.chosen.elapsed() > CHOOSE_AGAIN && spec.arrays.iter().any(|a| a.access() == Access::Auto) {
+            self.choices = spec.choose()?; // the file may be in memory by now
+            self.chosen = Instant::now();
+        }
+        let wanted = self.look_ahead()?.min(spec.steps.count() - self.next).max(1);
+        self.ahead = wanted;
+        let mut memory: Vec<Vec<Block>> = Vec::new();
+        for step in self.next..self.next + wanted {
+            match self.blocks(step, wanted)? {
+                Some(blocks) => memory.push(blocks),
+                None => break,
+            }
+        }
+        if memory.is_empty() {
+            // Someone else holds the budget. One chunk is the caller's as soon as it is read: it needs none.
+            memory.extend(self.blocks(self.next, 1)?);
+        }
+        self.ahead = memory.len() as u64;
+        for (index, (array, choice)) in spec.arrays.iter().zip(&self.choices).enumerate() {
+            let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
+            let store = array.store(choice.access, choice.cache)?;
+            self.read_array(array, &*store, out, interrupt)?;
+        }
+        let mut chunks = VecDeque::with_capacity(memory.len());
+        for (step, blocks) in (self.next..).zip(memory) {
+            let rows = spec.step_rows(step);
+            let batches = blocks.into_iter().zip(&spec.arrays).map(|(block, array)| {
+                let mut shape = array.shape().to_vec();
+                shape[0] = rows;
+                Batch::new(block, array.dtype(), shape, array.layout().order)
+            });
+            chunks.push_back(batches.collect());
+        }
+        Ok(Group { chunks, choice: self.choices[0].clone() })
+    }
+
+    /// How many chunks to read at once. Two groups exist at a time, one being read and one being delivered.
+    fn look_ahead(&self) -> Result<u64> {
+        let rows = self.spec.step_rows(self.next) as u64;
+        let mut most = u64::MAX;
+        let mut sorted = false;
+        for (array, choice) in self.spec.arrays.iter().zip(&self.choices) {
+            let budget = array.budget();
+            let windows = match choice.access {
+                Access::Remap | Access::Advise => window_for(budget.limit())? * WINDOWS,
+                _ => 0,
+            };
+            // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
+            let room = (budget.limit() / 8 * 7).saturating_sub(windows);
+            let room = (room / 2).min(budget.available().saturating_sub(windows));
+            // Arrays that share a budget share its room.
+            let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
+            let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
+            most = most.min(room / sharing / chunk);
+            if self.spec.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
+                // Nothing is gained by sorting: enough to keep the store's threads busy.
+                let store = array.store(choice.access, choice.cache)?;
+                let busy = if store.cost().request > WAITS { AHEAD_COLD } else { AHEAD_WARM };
+                most = most.min(busy / chunk);
+            } else {
+                sorted = true;
+            }
+        }
+        // From one chunk, which comes at once, to all there is room for, in three steps.
+        let growth = if sorted { 8 } else { 4 };
+        Ok(most.min(self.ahead * growth).max(1))
+    }
+
+    /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
+    fn blocks(&self, step: u64, wanted: u64) -> Result<Option<Vec<Block>>> {
+        let rows = self.spec.step_rows(step) as u64;
+        let mut blocks = Vec::with_capacity(self.spec.arrays.len());
+        for array in &self.spec.arrays {
+            let (budget, len) = (array.budget(), chunk_bytes(array, rows));
+            if wanted == 1 {
+                blocks.push(Block::for_caller(budget, len)?);
+            } else {
+                match Block::counted(budget, len)? {
+                    Some(block) => blocks.push(block),
+                    None => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(blocks))
+    }
+
+    /// Reads one array's part of the coming steps into `out`, one buffer a step.
+    fn read_array<'a>(
+        &self,
+        array: &Array,
+        store: &dyn Store,
+        out: impl ExactSizeIterator<Item = &'a mut [u8]>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let row = array.row_bytes();
+        let ranges = (self.next..).map_while(|step| self.spec.steps.range(step));
+        if row == 0 {
+            return Ok(());
+        }
+        let stop = || if array.is_closed() { Err(Error::Closed { path: array.path().to_owned() }) } else { interrupt() };
+        let mut reads = Vec::new();
+        match &self.spec.pass {
+            Pass::Sequential if array.layout().order == AxisOrder::Fortran => {
+                return ranges.zip(out).try_for_each(|(range, out)| array.rows_into(range, store, out, &stop));
+            }
+            Pass::Sequential => {
+                let offset = |range: Range<u64>| array.layout().offset + range.start * row as u64;
+                reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
+            }
+            Pass::Shuffled { order, .. } => {
+                let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
+                // Where the budget is in others' hands the plan of a single chunk is made all the same.
+                let _plan = array.budget().lease(total * PLAN_BYTES);
+                reads.reserve_exact(usize::try_from(total).unwrap_or(0));
+                let mut rows = Vec::new();
+                for (range, out) in ranges.zip(out) {
+                    rows.resize(usize::try_from(range.end - range.start).unwrap_or(0), 0);
+                    order.fill(range.start, &mut rows);
+                    let offset = |&n: &u64| array.layout().offset + n * row as u64;
+                    let places = out.chunks_exact_mut(row);
+                    reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
+                }
+                return plan::fetch(store, array.budget(), &mut reads, &stop);
+            }
+        }
+        plan::fetch(store, array.budget(), &mut reads, &stop)
+    }
 }
 
 /// One chunk: a batch of each array, and which positions of the pass it is.
@@ -178,54 +389,60 @@ impl Deref for Chunk {
 /// Chunks of rows. Stopping half way is fine: dropping it lets everything go.
 #[derive(Debug)]
 pub struct Chunks {
-    parts: Vec<Part>,
-    pass: Pass,
-    steps: Steps,
+    spec: Arc<Spec>,
     /// Steps that were delivered.
     delivered: u64,
     /// Chunks that are read and not yet delivered: the ones from `delivered` on.
     ready: VecDeque<Vec<Batch>>,
-    /// How many chunks the last look-ahead held.
-    ahead: u64,
-    why: String,
+    reading: Reading,
+    choice: Choice,
+}
+
+/// Who reads.
+#[derive(Debug)]
+enum Reading {
+    /// The caller's own thread: the first chunk, so that a short look starts nothing.
+    Here(Reader),
+    /// A thread of its own, a group ahead.
+    Ahead(Prefetch<Reader>),
+    /// Nobody, for the moment that it takes to change hands.
+    Nobody,
 }
 
 impl Chunks {
     fn new(arrays: &[Array], pass: Pass, steps: Steps, rows: usize) -> Result<Self> {
-        let shuffled = matches!(pass, Pass::Shuffled { .. });
-        let mut parts = Vec::with_capacity(arrays.len());
-        let mut why = String::new();
-        for array in arrays {
-            fits(array, rows)?;
-            let choice = choose::access(array, shuffled)?;
-            if parts.is_empty() {
-                why = choice.why;
-            }
-            parts.push(Part { array: array.clone(), access: choice.access });
-        }
-        Ok(Self { parts, pass, steps, delivered: 0, ready: VecDeque::new(), ahead: 0, why })
+        arrays.iter().try_for_each(|array| fits(array, rows))?;
+        Self::with(Spec { arrays: arrays.to_vec(), pass, steps })
     }
 
-    /// The way of access that was taken (of the first array, where there are several).
+    fn with(spec: Spec) -> Result<Self> {
+        let spec = Arc::new(spec);
+        let choices = spec.choose()?;
+        let choice = choices[0].clone();
+        let reading = Reading::Here(Reader::new(spec.clone(), choices, 0));
+        Ok(Self { spec, delivered: 0, ready: VecDeque::new(), reading, choice })
+    }
+
+    /// The way of access that is taken now (of the first array, where there are several).
     pub fn access(&self) -> Access {
-        self.parts[0].access
+        self.choice.access
     }
 
     /// Why that one.
     pub fn why(&self) -> &str {
-        &self.why
+        &self.choice.why
     }
 
     /// How many chunks are left.
     pub fn remaining(&self) -> u64 {
-        self.steps.count() - self.delivered
+        self.spec.steps.count() - self.delivered
     }
 
     /// The rows at some positions of this pass.
     pub fn rows_at(&self, positions: Range<u64>) -> Vec<u64> {
         let mut rows = vec![0; usize::try_from(positions.end.saturating_sub(positions.start)).unwrap_or(0)];
-        match &self.pass {
-            Pass::Sequential => Sequential::new(self.parts[0].array.rows()).fill(positions.start, &mut rows),
+        match &self.spec.pass {
+            Pass::Sequential => Sequential::new(self.spec.arrays[0].rows()).fill(positions.start, &mut rows),
             Pass::Shuffled { order, .. } => order.fill(positions.start, &mut rows),
         }
         rows
@@ -233,21 +450,19 @@ impl Chunks {
 
     /// Where the pass stands, as the caller saw it: chunks that are only read do not count.
     pub fn state(&self) -> Result<State> {
-        let (seed, epoch) = match &self.pass {
+        let (seed, epoch) = match &self.spec.pass {
             Pass::Sequential => (0, 0),
             Pass::Shuffled { shuffle, .. } => (shuffle.seed, shuffle.epoch),
         };
-        let mut fingerprint = Vec::new();
-        for part in &self.parts {
-            fingerprint.push(part.array.fingerprint()?);
-        }
-        let done = self.delivered == self.steps.count();
+        let fingerprints: Vec<String> = self.spec.arrays.iter().map(Array::fingerprint).collect::<Result<_>>()?;
+        let steps = &self.spec.steps;
+        let done = self.delivered == steps.count();
         let position = match self.delivered {
             _ if done => 0,
-            0 => self.steps.start(),
-            n => self.steps.position_after(n - 1),
+            0 => steps.start(),
+            n => steps.position_after(n - 1),
         };
-        Ok(State { seed, epoch: epoch + u64::from(done), position, fingerprint: fingerprint.join("-") })
+        Ok(State { seed, epoch: epoch.wrapping_add(u64::from(done)), position, fingerprint: fingerprints.join("-") })
     }
 
     /// Goes on from where a state was taken, with this iterator's rank and chunk size.
@@ -262,29 +477,35 @@ impl Chunks {
                 "open the files that the state was taken from, in the same order",
             ));
         }
-        let rows = self.parts[0].array.rows();
-        self.steps = self.steps.restart(rows, state.position)?;
-        if let Pass::Shuffled { order, shuffle } = &mut self.pass {
-            *order = Permutation::new(rows, state.seed, state.epoch);
-            *shuffle = Shuffle { seed: state.seed, epoch: state.epoch, start: state.position, ..*shuffle };
-        }
-        self.ready.clear();
-        (self.delivered, self.ahead) = (0, 0);
+        let rows = self.spec.arrays[0].rows();
+        let steps = self.spec.steps.restart(rows, state.position)?;
+        let pass = match &self.spec.pass {
+            Pass::Sequential => Pass::Sequential,
+            Pass::Shuffled { shuffle, .. } => Pass::Shuffled {
+                order: Permutation::new(rows, state.seed, state.epoch),
+                shuffle: Shuffle { seed: state.seed, epoch: state.epoch, start: state.position, ..*shuffle },
+            },
+        };
+        *self = Self::with(Spec { arrays: self.spec.arrays.clone(), pass, steps })?;
         Ok(())
     }
 
-    /// The next chunk, or `None` after the last. `interrupt` is asked during long reads.
+    /// The next chunk, or `None` after the last. `interrupt` is asked during long reads and waits.
     ///
     /// After an error the iterator stands where it was: the next call tries the same chunk again.
     pub fn next_chunk(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Chunk>> {
-        let positions = self.steps.range(self.delivered)?;
-        if let Some(part) = self.parts.iter().find(|p| p.array.is_closed()) {
+        let positions = self.spec.steps.range(self.delivered)?;
+        if let Some(array) = self.spec.arrays.iter().find(|a| a.is_closed()) {
             self.ready.clear();
-            return Some(Err(Error::Closed { path: part.array.path().to_owned() }));
+            return Some(Err(Error::Closed { path: array.path().to_owned() }));
         }
         if self.ready.is_empty() {
-            if let Err(error) = self.read_ahead(interrupt) {
-                return Some(Err(error));
+            match self.next_group(interrupt)? {
+                Ok(group) => {
+                    self.ready = group.chunks;
+                    self.choice = group.choice;
+                }
+                Err(error) => return Some(Err(error)),
             }
         }
         let batches = self.ready.pop_front()?.into_iter().map(Batch::deliver).collect();
@@ -292,117 +513,28 @@ impl Chunks {
         Some(Ok(Chunk { batches, positions }))
     }
 
-    /// Reads the next chunk, and as many after it as the look-ahead allows.
-    fn read_ahead(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
-        let wanted = self.look_ahead().min(self.remaining()).max(1);
-        let mut memory: Vec<Vec<Block>> = Vec::new();
-        for step in 0..wanted {
-            match self.blocks(self.delivered + step, wanted)? {
-                Some(blocks) => memory.push(blocks),
-                None => break,
-            }
-        }
-        if memory.is_empty() {
-            // Someone else holds the budget. One chunk is the caller's as soon as it is read: it needs none.
-            memory.extend(self.blocks(self.delivered, 1)?);
-        }
-        self.ahead = memory.len() as u64;
-        for (index, part) in self.parts.iter().enumerate() {
-            let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
-            self.read_part(part, out, interrupt)?;
-        }
-        for (step, blocks) in (self.delivered..).zip(memory) {
-            let rows = self.step_rows(step);
-            let batches = blocks.into_iter().zip(&self.parts).map(|(block, part)| {
-                let array = &part.array;
-                let mut shape = array.shape().to_vec();
-                shape[0] = rows;
-                Batch::new(block, array.dtype(), shape, array.layout().order)
-            });
-            self.ready.push_back(batches.collect());
-        }
-        Ok(())
-    }
-
-    /// How many chunks to read at once.
-    fn look_ahead(&self) -> u64 {
-        let small = self.parts.iter().any(|p| p.array.row_bytes() < LARGE_ROW);
-        if matches!(self.pass, Pass::Sequential) || !small {
-            return 1;
-        }
-        let rows = self.step_rows(self.delivered) as u64;
-        let fits = self.parts.iter().map(|part| {
-            let budget = part.array.budget();
-            let windows = if matches!(part.access, Access::Remap | Access::Advise) {
-                window_for(budget.limit()).unwrap_or(0) * WINDOWS
-            } else {
-                0
+    fn next_group(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Group>> {
+        if let Reading::Ahead(prefetch) = &self.reading
+            && prefetch.is_parents()
+        {
+            // A forked child: the reading thread is not here. What was read is; go on behind it.
+            let choices = match self.spec.choose() {
+                Ok(choices) => choices,
+                Err(error) => return Some(Err(error)),
             };
-            // An eighth stays free: for a second iterator, for the scratch, and for the chunk in the caller's hand.
-            let room = (budget.available() / 8 * 7).saturating_sub(windows);
-            // Arrays that share a budget share its room.
-            let sharing = self.parts.iter().filter(|p| p.array.budget().is(budget)).count() as u64;
-            let chunk = Block::cost(chunk_bytes(&part.array, rows)).saturating_add(rows * PLAN_BYTES);
-            room / sharing / chunk.max(1)
-        });
-        fits.min().unwrap_or(1).min(self.ahead * 2).max(1)
-    }
-
-    /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
-    fn blocks(&self, step: u64, wanted: u64) -> Result<Option<Vec<Block>>> {
-        let rows = self.step_rows(step) as u64;
-        let mut blocks = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
-            let (budget, len) = (part.array.budget(), chunk_bytes(&part.array, rows));
-            if wanted == 1 {
-                blocks.push(Block::for_caller(budget, len)?);
-            } else {
-                match Block::counted(budget, len)? {
-                    Some(block) => blocks.push(block),
-                    None => return Ok(None),
-                }
+            self.reading = Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered));
+        }
+        if let Reading::Here(reader) = &mut self.reading {
+            if self.delivered == 0 || reader.next == 0 {
+                return reader.produce(interrupt);
+            }
+            if let Reading::Here(reader) = std::mem::replace(&mut self.reading, Reading::Nobody) {
+                self.reading = Reading::Ahead(Prefetch::new(reader));
             }
         }
-        Ok(Some(blocks))
-    }
-
-    fn step_rows(&self, step: u64) -> usize {
-        self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
-    }
-
-    /// Reads one array's part of the coming steps into `out`, one buffer a step.
-    fn read_part<'a>(
-        &self,
-        part: &Part,
-        out: impl ExactSizeIterator<Item = &'a mut [u8]>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let Part { array, access } = part;
-        let row = array.row_bytes();
-        let ranges = (self.delivered..).map_while(|step| self.steps.range(step));
-        match &self.pass {
-            Pass::Sequential => {
-                for (range, out) in ranges.zip(out) {
-                    array.rows_into(range, *access, out, interrupt)?;
-                }
-                Ok(())
-            }
-            Pass::Shuffled { .. } if row == 0 => Ok(()),
-            Pass::Shuffled { order, .. } => {
-                let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
-                // Where the budget is in others' hands the plan of a single chunk is made all the same.
-                let _plan = array.budget().lease(total * PLAN_BYTES);
-                let mut reads = Vec::with_capacity(usize::try_from(total).unwrap_or(0));
-                let mut rows = Vec::new();
-                for (range, out) in ranges.zip(out) {
-                    rows.resize(usize::try_from(range.end - range.start).unwrap_or(0), 0);
-                    order.fill(range.start, &mut rows);
-                    let offset = |&n: &u64| array.layout().offset + n * row as u64;
-                    let places = out.chunks_exact_mut(row);
-                    reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
-                }
-                plan::fetch(&*array.store(*access)?, array.budget(), &mut reads, interrupt)
-            }
+        match &mut self.reading {
+            Reading::Ahead(prefetch) => prefetch.next(interrupt),
+            Reading::Here(_) | Reading::Nobody => None,
         }
     }
 }
@@ -426,7 +558,13 @@ fn fits(array: &Array, rows: usize) -> Result<()> {
     let rows = (rows as u64).min(array.rows());
     let needs = Block::cost(chunk_bytes(array, rows));
     if needs > limit && chunk_bytes(array, rows) > 0 {
-        let most = limit / Block::cost(array.row_bytes()).max(1);
+        // A block is larger than its chunk, by its size class: a division would promise too much.
+        let (mut most, mut too_many) = (0, rows);
+        while too_many - most > 1 {
+            let middle = most + (too_many - most) / 2;
+            let fits = Block::cost(chunk_bytes(array, middle)) <= limit;
+            *(if fits { &mut most } else { &mut too_many }) = middle;
+        }
         let hint = if most == 0 {
             format!("one row takes {}; open with a larger budget=", crate::budget::human(array.row_bytes() as u64))
         } else {

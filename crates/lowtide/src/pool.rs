@@ -8,6 +8,7 @@
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::format::Element;
+use crate::sys;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::alloc::{self, Layout};
 use std::collections::BTreeMap;
@@ -146,6 +147,7 @@ pub struct Block {
     len: usize,
     budget: Budget,
     owner: Owner,
+    generation: u64,
 }
 
 /// Whose bytes they are, and so whether they count.
@@ -167,7 +169,7 @@ impl Block {
             Some(slab)
         });
         let slab = recycled.or_else(|| Slab::new(class)).ok_or_else(|| out_of_memory(len))?;
-        Ok(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Caller })
+        Ok(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Caller, generation: sys::generation() })
     }
 
     /// A block of ours, counted; `None` where the budget has no room for it.
@@ -182,10 +184,10 @@ impl Block {
             return Ok(None);
         }
         let Some(slab) = recycled.or_else(|| Slab::new(class)) else {
-            budget.with(|state| state.used -= class as u64);
+            budget.discharge(sys::generation(), class as u64);
             return Err(out_of_memory(len));
         };
-        Ok(Some(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Budget }))
+        Ok(Some(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Budget, generation: sys::generation() }))
     }
 
     /// What a counted block of `len` bytes takes from the budget.
@@ -198,7 +200,7 @@ impl Block {
     pub fn deliver(mut self) -> Self {
         if self.owner == Owner::Budget {
             let capacity = self.slab.as_ref().map_or(0, Slab::capacity) as u64;
-            self.budget.with(|state| state.used -= capacity);
+            self.budget.discharge(self.generation, capacity);
             self.owner = Owner::Caller;
         }
         self
@@ -223,8 +225,8 @@ impl Drop for Block {
             // Ours stays counted as a free slab; the caller's is kept only if there is room for it, and
             // then without pushing out other free slabs: they are as good.
             let fits = match self.owner {
-                Owner::Budget => true,
-                Owner::Caller => {
+                Owner::Budget if self.generation == sys::generation() => true,
+                Owner::Budget | Owner::Caller => {
                     let sum = state.used.saturating_add(slab.capacity as u64);
                     let fits = sum <= self.budget.limit();
                     if fits {

@@ -5,7 +5,8 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Once, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What one page fault can map at once, and what `FADV_DONTNEED` needs to drop a large folio whole.
 pub const HUGE: u64 = 2 << 20;
@@ -47,6 +48,34 @@ pub fn cached_bytes(file: &impl AsRawFd, offset: u64, len: u64) -> io::Result<u6
     if answer == 0 { Ok(stat.cache.saturating_mul(page() as u64)) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Reads at an offset without leaving in the page cache what was not there before. Linux 6.14, and not on
+/// every filesystem.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the filesystem or the kernel cannot.
+pub fn read_uncached(file: &impl AsRawFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    let at = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: one vector over a live buffer of exactly that length, which we may write.
+    let got = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_DONTCACHE) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// What unbuffered reads need: the alignment of file offsets and of memory. Linux 6.1 tells; before that a
+/// page is safe. `None` where the filesystem cannot do them.
+pub fn direct_alignment(file: &impl AsRawFd) -> Option<usize> {
+    // SAFETY: an all-zero statx is a valid value to be overwritten.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH;
+    // SAFETY: an open descriptor, an empty path as AT_EMPTY_PATH wants it, and a live value to fill.
+    let answer = unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, &raw mut stat) };
+    if answer != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return Some(page());
+    }
+    let align = stat.stx_dio_offset_align.max(stat.stx_dio_mem_align).max(512) as usize;
+    (stat.stx_dio_offset_align > 0 && align.is_power_of_two() && align <= 1 << 20).then_some(align)
+}
+
 /// Takes the pages of a shared file mapping out of our address space; they come back when touched.
 ///
 /// # Errors
@@ -63,6 +92,14 @@ pub fn device(major: u32, minor: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
 
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// How many forks lie between this process and the one that loaded us: what has threads or rings is
+/// rebuilt when it changes.
+pub fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 static FORK_GATE: RwLock<()> = RwLock::new(());
 
 thread_local! {
@@ -77,17 +114,28 @@ pub fn fork_gate() -> RwLockReadGuard<'static, ()> {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
         // SAFETY: the three functions are `extern "C"`, live for ever, and only take and release one lock.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     });
-    FORK_GATE.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    FORK_GATE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `f` on what a mutex guards, with nobody forking meanwhile. `f` must be short: no I/O, no wait.
+pub fn locked<T, R>(mutex: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
+    let _gate = fork_gate();
+    f(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 extern "C" fn before_fork() {
-    let guard = FORK_GATE.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let guard = FORK_GATE.write().unwrap_or_else(PoisonError::into_inner);
     // A thread that is being torn down has no thread-locals: then the lock is simply let go.
     let _ = FORKING.try_with(|slot| *slot.borrow_mut() = Some(guard));
 }
 
 extern "C" fn after_fork() {
     let _ = FORKING.try_with(|slot| slot.borrow_mut().take());
+}
+
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    after_fork();
 }

@@ -1,10 +1,10 @@
 //! The one suite that every store passes, and that a store of your own can run.
 //!
 //! ```
-//! use lowtide::store::{ReadStore, Source, conformance};
+//! use lowtide::store::{Cache, ReadStore, Source, conformance};
 //! use std::sync::Arc;
 //!
-//! conformance::run(&|path| Ok(Arc::new(ReadStore::new(Arc::new(Source::open(path)?)))));
+//! conformance::run(&|path| Ok(Arc::new(ReadStore::new(Arc::new(Source::open(path)?), Cache::Keep))));
 //! ```
 //!
 //! Each check is a function of its own and panics where the store is wrong, saying how.

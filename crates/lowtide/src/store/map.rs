@@ -188,6 +188,10 @@ impl Store for MapStore {
     fn cost(&self) -> Cost {
         MAPPED
     }
+
+    fn threads(&self) -> usize {
+        sys::cores()
+    }
 }
 
 /// A mapped row costs a fault or nothing; reading a gap saves neither. So nothing is ever merged.

@@ -11,22 +11,30 @@
 //! | [`RemapStore`] | a new map for every window | one window | the same |
 //! | [`AdviseStore`] | one map, dropped behind the reader | one window | the same |
 //! | [`ReadStore`] | positioned reads | none | an error: the read comes back short |
+//! | [`DirectStore`] | unbuffered reads, many in flight | none | the same |
 
 pub mod conformance;
+mod direct;
 mod map;
+mod model;
 mod read;
 pub mod sigbus;
 mod source;
+mod uring;
 mod window;
 
+pub use direct::{DirectStore, Engine};
 pub use map::MapStore;
+pub use model::Model;
 pub use read::ReadStore;
 pub use source::Source;
 pub use window::{AdviseStore, RemapStore, WINDOWS, window_for};
 
 use crate::error::{Error, Result};
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// One read: these bytes of the file, into this buffer.
 #[derive(Debug)]
@@ -41,6 +49,16 @@ impl Read<'_> {
     /// One past the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.into.len() as u64)
+    }
+
+    /// The part that lies in `range`; empty where nothing does.
+    pub(crate) fn clip<'b>(&'b mut self, range: &Range<u64>) -> Read<'b> {
+        let from = range.start.clamp(self.offset, self.end());
+        let to = range.end.clamp(from, self.end());
+        // Both are distances inside the buffer.
+        let at = |offset: u64| usize::try_from(offset - self.offset).unwrap_or(usize::MAX);
+        let (from_at, to_at) = (at(from), at(to));
+        Read { offset: from, into: &mut self.into[from_at..to_at] }
     }
 }
 
@@ -63,8 +81,24 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`Error::Truncated`] for a read past the end of the file as it is now.
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()>;
 
-    /// What one more request and one more byte cost here.
+    /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
+
+    /// How many threads may call `read_many` at once to good effect.
+    fn threads(&self) -> usize;
+
+    /// Told after each piece of work how many requests and bytes it was and how long it took, so that the
+    /// next answer of [`cost`](Self::cost) can be better.
+    fn learn(&self, _requests: usize, _bytes: usize, _took: Duration) {}
+}
+
+/// What happens to pages of the file that we bring into the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cache {
+    /// They stay, as the kernel likes.
+    Keep,
+    /// They go; what was there before us stays.
+    Drop,
 }
 
 /// The ways of access, as users name them.
@@ -78,6 +112,8 @@ pub enum Access {
     Advise,
     /// Positioned reads: no map at all.
     Read,
+    /// Unbuffered reads, many in flight, the page cache left alone.
+    Direct,
     /// Chosen for each iteration, with a reason.
     #[default]
     Auto,
@@ -85,7 +121,7 @@ pub enum Access {
 
 impl Access {
     /// Every way that reads by itself, that is all but `Auto`.
-    pub const MANUAL: [Self; 4] = [Self::Map, Self::Remap, Self::Advise, Self::Read];
+    pub const MANUAL: [Self; 5] = [Self::Map, Self::Remap, Self::Advise, Self::Read, Self::Direct];
 
     /// The word for it.
     pub const fn name(self) -> &'static str {
@@ -94,6 +130,7 @@ impl Access {
             Self::Remap => "remap",
             Self::Advise => "advise",
             Self::Read => "read",
+            Self::Direct => "direct",
             Self::Auto => "auto",
         }
     }
@@ -117,7 +154,7 @@ impl FromStr for Access {
         Self::MANUAL.into_iter().chain([Self::Auto]).find(|a| a.name() == word).ok_or_else(|| {
             Error::argument(
                 format!("access={word:?} is not a way of access"),
-                "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\"",
+                "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\", \"direct\"",
             )
         })
     }

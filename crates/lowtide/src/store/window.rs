@@ -2,15 +2,19 @@
 //!
 //! One fault can map 2 MiB, so counting rows bounds nothing. These stores walk the sorted reads through
 //! windows of address range, aligned to 2 MiB, and take each window away before the next one: `remap`
-//! by unmapping it, `advise` by `MADV_DONTNEED`. At most [`WINDOWS`] of them exist at once.
+//! by unmapping it, `advise` by `MADV_DONTNEED`. At most [`WINDOWS`] of them exist at once. Where the page
+//! cache is to be left as found, windows that were not cached before are dropped from it behind us.
 
 use super::map::{MAPPED, Mapping, Renew, inside};
-use super::{Cost, Read, Source, Store};
+use super::{Cache, Cost, Read, ReadStore, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
+use rustix::fs::Advice;
+use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How many windows of one store may be in use at once, by as many threads.
 pub const WINDOWS: u64 = 2;
@@ -36,30 +40,37 @@ pub fn window_for(budget: u64) -> Result<u64> {
 }
 
 /// Hands out the right to have a window open.
+///
+/// The process is part of the count: a thread that had a window open when another one forked does not
+/// exist in the child, and would never give it back. Without a lock, which the child could find locked.
 #[derive(Debug)]
 struct Turns {
-    free: Mutex<u64>,
-    freed: Condvar,
+    /// The process id in the upper half, its open windows in the lower.
+    open: AtomicU64,
 }
 
 impl Turns {
     fn new() -> Self {
-        Self { free: Mutex::new(WINDOWS), freed: Condvar::new() }
+        Self { open: AtomicU64::new(0) }
     }
 
     fn take<T>(&self, f: impl FnOnce() -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        let process = u64::from(std::process::id()) << 32;
+        let one_more = |open: u64| match if open >> 32 == process >> 32 { open } else { process } {
+            open if open & 0xFFFF_FFFF < WINDOWS => Some(open + 1),
+            _ => None,
+        };
+        while self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            std::thread::sleep(WAIT);
         }
-        *free -= 1;
-        drop(free);
         let answer = f();
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.freed.notify_one();
+        self.open.fetch_sub(1, Ordering::AcqRel);
         answer
     }
 }
+
+/// How often a thread looks for its turn: short against the walk through a window, some 100 µs and more.
+const WAIT: Duration = Duration::from_micros(50);
 
 /// Walks `reads` window by window. `f` gets each window's range of the file and the reads that touch it.
 fn walk(
@@ -89,18 +100,61 @@ fn walk(
     Ok(())
 }
 
+/// What happens to the page cache behind a window.
+#[derive(Debug)]
+enum Behind {
+    /// Nothing.
+    Keep,
+    /// What we brought in goes. Reads of windows that were cached in part go through the store here: which
+    /// of their pages are ours could not be told afterwards.
+    Drop(ReadStore),
+}
+
+impl Behind {
+    fn new(source: &Arc<Source>, cache: Cache) -> Self {
+        match cache {
+            Cache::Keep => Self::Keep,
+            Cache::Drop => Self::Drop(ReadStore::new(source.clone(), Cache::Drop)),
+        }
+    }
+
+    /// Reads `touched` by `mapped` or around it, and cleans up.
+    fn read(
+        &self,
+        source: &Source,
+        range: &Range<u64>,
+        touched: &mut [Read<'_>],
+        mapped: impl FnOnce(&mut [Read<'_>]) -> Result<()>,
+    ) -> Result<()> {
+        let Self::Drop(around) = self else { return mapped(touched) };
+        let len = range.end - range.start;
+        match sys::cached_bytes(source, range.start, len) {
+            Ok(0) => {
+                mapped(touched)?;
+                // The whole window, aligned to 2 MiB: a partly covered large folio would stay.
+                let _ = rustix::fs::fadvise(source.file(), range.start, NonZeroU64::new(len), Advice::DontNeed);
+                Ok(())
+            }
+            Ok(cached) if cached >= len => mapped(touched),
+            _ => touched.iter_mut().try_for_each(|read| around.read_many(&mut [read.clip(range)])),
+        }
+    }
+}
+
 /// Maps each window anew.
 #[derive(Debug)]
 pub struct RemapStore {
     source: Arc<Source>,
     window: u64,
     turns: Turns,
+    behind: Behind,
 }
 
 impl RemapStore {
     /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: Arc<Source>, window: u64) -> Self {
-        Self { source, window: window.max(sys::HUGE) / sys::HUGE * sys::HUGE, turns: Turns::new() }
+    pub fn new(source: Arc<Source>, window: u64, cache: Cache) -> Self {
+        let window = window.max(sys::HUGE) / sys::HUGE * sys::HUGE;
+        Self { behind: Behind::new(&source, cache), source, window, turns: Turns::new() }
     }
 }
 
@@ -108,17 +162,23 @@ impl Store for RemapStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
-                let mapping = Mapping::new(&self.source, range.clone())?;
-                for read in &mut *touched {
-                    mapping.copy(read, &range);
-                }
-                mapping.check(0, touched)
+                self.behind.read(&self.source, &range, touched, |touched| {
+                    let mapping = Mapping::new(&self.source, range.clone())?;
+                    for read in &mut *touched {
+                        mapping.copy(read, &range);
+                    }
+                    mapping.check(0, touched)
+                })
             })
         })
     }
 
     fn cost(&self) -> Cost {
         MAPPED
+    }
+
+    fn threads(&self) -> usize {
+        sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1))
     }
 }
 
@@ -129,14 +189,16 @@ pub struct AdviseStore {
     source: Arc<Source>,
     window: u64,
     turns: Turns,
+    behind: Behind,
     walked: AtomicU64,
 }
 
 impl AdviseStore {
     /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: &Arc<Source>, window: u64) -> Result<Self> {
+    pub fn new(source: &Arc<Source>, window: u64, cache: Cache) -> Result<Self> {
         Ok(Self {
             mapping: Mapping::new(source, 0..source.len())?,
+            behind: Behind::new(source, cache),
             source: source.clone(),
             window: window.max(sys::HUGE) / sys::HUGE * sys::HUGE,
             turns: Turns::new(),
@@ -150,12 +212,14 @@ impl Store for AdviseStore {
         self.mapping.renew(Renew::IfHit)?;
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
-                let before = self.mapping.hits();
-                for read in &mut *touched {
-                    self.mapping.copy(read, &range);
-                }
-                self.mapping.drop_pages(range.clone());
-                self.mapping.check(before, touched)
+                self.behind.read(&self.source, &range, touched, |touched| {
+                    let before = self.mapping.hits();
+                    for read in &mut *touched {
+                        self.mapping.copy(read, &range);
+                    }
+                    self.mapping.drop_pages(range.clone());
+                    self.mapping.check(before, touched)
+                })
             })?;
             if self.walked.fetch_add(range.end - range.start, Ordering::Relaxed) >= WALKED {
                 self.walked.store(0, Ordering::Relaxed);
@@ -167,5 +231,9 @@ impl Store for AdviseStore {
 
     fn cost(&self) -> Cost {
         MAPPED
+    }
+
+    fn threads(&self) -> usize {
+        sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1))
     }
 }

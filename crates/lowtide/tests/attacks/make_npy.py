@@ -68,7 +68,8 @@ ATTACKS = {
     "key-missing-order": header("{'descr': '<f4', 'shape': (3, 4)}") + DATA,
     "key-missing-shape": header("{'descr': '<f4', 'fortran_order': False}") + DATA,
     "key-twice": header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), 'shape': (2,)}") + DATA,
-    "key-unknown": header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), 'allow_pickle': True}") + DATA,
+    "key-unknown": header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), 'allow_pickle': True}")
+    + DATA,
     "key-unquoted": header("{descr: '<f4', 'fortran_order': False, 'shape': (3, 4)}") + DATA,
     "key-without-colon": header("{'descr' '<f4', 'fortran_order': False, 'shape': (3, 4)}") + DATA,
     "string-never-closed": header("{'descr': '<f4, fortran_order: False, shape: (3, 4), }") + DATA,

@@ -78,7 +78,7 @@ def permutation(length, seed, epoch):
     def row(cell):
         while True:
             line, column = divmod(cell, width)
-            for key_of_line, key_of_column in zip(keys[::2], keys[1::2]):
+            for key_of_line, key_of_column in zip(keys[::2], keys[1::2], strict=True):
                 line = (line + distance(column, key_of_line, height)) % height
                 column = (column + distance(line, key_of_column, width)) % width
             cell = line * width + column

@@ -1,0 +1,120 @@
+//! A ring of io_uring with its buffer: many reads in flight, none left behind.
+//!
+//! The buffer belongs to the ring, and [`Ring::run`] does not return, not even by a panic, before the
+//! kernel has finished with every request. So no read can ever land in memory that is someone else's.
+
+use super::Read;
+use crate::error::{Error, Result};
+use crate::pool::Block;
+use io_uring::{IoUring, Probe, opcode, types};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// A ring, and the memory that its reads go to.
+pub(super) struct Ring {
+    ring: IoUring,
+    bounce: Block,
+    depth: usize,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring of {}", self.depth)
+    }
+}
+
+/// Requests in the kernel's hands. Dropping it waits for them.
+struct Flight<'a> {
+    ring: &'a mut IoUring,
+    count: usize,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        while self.count > 0 {
+            // Whatever it answers, the completions decide when it is over.
+            let _ = self.ring.submit_and_wait(1);
+            self.count -= self.ring.completion().count().min(self.count);
+        }
+    }
+}
+
+impl Ring {
+    /// Whether this process may use io_uring and it can read (Linux 5.6).
+    pub fn works() -> bool {
+        IoUring::new(1).is_ok_and(|ring| {
+            let mut probe = Probe::new();
+            ring.submitter().register_probe(&mut probe).is_ok() && probe.is_supported(opcode::Read::CODE)
+        })
+    }
+
+    pub fn new(depth: usize, bounce: Block) -> io::Result<Self> {
+        let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
+        Ok(Self { ring: IoUring::new(entries)?, bounce, depth })
+    }
+
+    /// Reads every piece: `place` says the aligned offset and length, `take` gets the bytes and how many came.
+    /// Pieces are cut so that `slot` bytes hold any of them.
+    pub fn run<'p>(
+        &mut self,
+        file: &File,
+        slot: usize,
+        pieces: &mut [Read<'p>],
+        place: impl Fn(&Read<'p>) -> (u64, usize),
+        mut take: impl FnMut(&mut Read<'p>, &[u8], usize) -> Result<()>,
+        failed: impl Fn(io::Error) -> Error,
+    ) -> Result<()> {
+        let slots = (self.bounce.len() / slot).min(self.depth).max(1);
+        let start = self.bounce.as_ptr();
+        let fd = types::Fd(file.as_raw_fd());
+        let mut free: Vec<usize> = (0..slots).collect();
+        let mut holds = vec![0; slots];
+        let mut flight = Flight { ring: &mut self.ring, count: 0 };
+        let (mut next, mut error) = (0, None);
+        while error.is_none() && next < pieces.len() || flight.count > 0 {
+            while error.is_none() && next < pieces.len() {
+                let Some(at) = free.pop() else { break };
+                let (offset, len) = place(&pieces[next]);
+                let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
+                let into = start.wrapping_add(at * slot);
+                let read = opcode::Read::new(fd, into, len).offset(offset).build().user_data(at as u64);
+                // SAFETY: the file is open and slot `at` of the bounce buffer unused until `flight` has seen the
+                // completion: `flight` waits for it even when dropped early. The queue has room: it is as
+                // deep as there are slots.
+                if unsafe { flight.ring.submission().push(&read) }.is_err() {
+                    free.push(at);
+                    break;
+                }
+                holds[at] = next;
+                next += 1;
+                flight.count += 1;
+            }
+            match flight.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(e) => {
+                    // Nothing more can be submitted; what was is waited for when `flight` is dropped.
+                    return Err(failed(e));
+                }
+            }
+            while let Some(done) = flight.ring.completion().next() {
+                flight.count -= 1;
+                let at = usize::try_from(done.user_data()).unwrap_or(0);
+                free.push(at);
+                let piece = &mut pieces[holds[at]];
+                let answer = match usize::try_from(done.result()) {
+                    Ok(got) => take(piece, &self.bounce[at * slot..(at + 1) * slot], got),
+                    // A signal, or a kernel short of memory: an ordinary read settles it.
+                    Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => take(piece, &[], 0),
+                    Err(_) => Err(failed(io::Error::from_raw_os_error(-done.result()))),
+                };
+                if let Err(e) = answer {
+                    error.get_or_insert(e);
+                }
+            }
+        }
+        drop(flight);
+        error.map_or(Ok(()), Err)
+    }
+}

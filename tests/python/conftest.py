@@ -1,0 +1,96 @@
+"""What the tests share: files to read, fresh interpreters, and the kernel's numbers."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("lowtide", deadline=None, print_blob=True)
+settings.load_profile("lowtide")
+
+ACCESS = ["map", "remap", "advise", "read", "direct", "auto"]
+
+
+@pytest.fixture(params=ACCESS)
+def access(request):
+    """Each way of access."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def every_access():
+    """All of them, for tests that open a file several times."""
+    return ACCESS
+
+
+@pytest.fixture(scope="session")
+def least():
+    """The smallest budget that mapped access takes: one page fault can map 2 MiB, a window is an eighth."""
+    return 16 << 20
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """One folder for files that hypothesis writes over and over."""
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes an array as a .npy file."""
+
+    def save(array, name="rows.npy"):
+        np.save(tmp_path / name, array)
+        return tmp_path / name
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def python():
+    """Runs code in a fresh interpreter and gives what it printed."""
+
+    def run(code, *args, timeout=60, before=None, **environment):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            preexec_fn=before,
+            env={**os.environ, **environment},
+        )
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def memory():
+    """The kernel's numbers of a process, in bytes: RssAnon, RssFile, VmPTE."""
+
+    def read(pid="self"):
+        text = Path(f"/proc/{pid}/status").read_text()
+        return {name: int(kib) << 10 for name, kib in re.findall(r"^(Rss\w+|VmPTE):\s+(\d+) kB", text, re.M)}
+
+    return read
+
+
+def _same(got, want):
+    """Values, shape, dtype and kind (scalar or array) are NumPy's; NaNs are compared by their bits."""
+    assert np.shape(got) == np.shape(want)
+    assert got.dtype == want.dtype
+    assert got.dtype.byteorder == want.dtype.byteorder
+    assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
+    assert isinstance(got, np.ndarray) == isinstance(want, np.ndarray)
+
+
+@pytest.fixture(scope="session")
+def same():
+    """Compares an answer with NumPy's."""
+    return _same
