@@ -19,8 +19,9 @@ class Page:
     def __init__(self, folder, width: int, dark: bool) -> None:
         websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
         flags = (
-            "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-            "--disable-component-update --disable-sync --remote-debugging-port=0 --remote-allow-origins=*"
+            "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+            "--disable-background-networking --disable-component-update "
+            "--remote-debugging-port=0 --remote-allow-origins=*"
         )
         self.process = subprocess.Popen(
             [BROWSER, *flags.split(), f"--user-data-dir={folder / 'profile'}", "about:blank"],
@@ -40,7 +41,8 @@ class Page:
         self.events: list[dict] = []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.ask("Emulation.setDeviceMetricsOverride", **screen)
         scheme = "dark" if dark else "light"
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
@@ -67,7 +69,9 @@ class Page:
             time.sleep(0.1)
 
     def mouse(self, kind: str, x: float, y: float, button: str = "none") -> None:
-        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=int(button != "none"))
+        self.ask(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=int(button != "none")
+        )
 
     def close(self) -> None:
         self.socket.close()
@@ -108,8 +112,8 @@ def test_the_page_draws_answers_and_asks_for_nothing(page, report):
     assert page.run("document.documentElement.scrollWidth <= window.innerWidth"), "wider than the screen"
 
     page.run("document.getElementById('plot').scrollIntoView({block: 'center'})")
-    box = page.run("(() => { const b = document.getElementById('plot').getBoundingClientRect(); return [b.x, b.y, b.width, b.height] })()")
-    x, y, width, _ = box
+    box = page.run("document.getElementById('plot').getBoundingClientRect().toJSON()")
+    x, y, width = box["x"], box["y"], box["width"]
     page.mouse("mouseMoved", x + width * 0.8, y + 100)
     assert page.run("!document.getElementById('tip').hidden")
     tip = page.run("document.getElementById('tip').innerText")
@@ -131,13 +135,14 @@ def test_the_page_draws_answers_and_asks_for_nothing(page, report):
     page.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight")
     said = page.run("document.getElementById('plot').getAttribute('aria-valuetext')")
     assert "anonymous" in said, said
-    assert page.run("[...document.querySelectorAll('table')].every(table => table.caption && table.caption.textContent)")
+    assert page.run("[...document.querySelectorAll('table')].every(table => table.caption.textContent)")
     assert page.run("document.querySelectorAll('#processes tbody tr').length") >= 1
     assert "<img" not in page.run("document.getElementById('files').innerHTML"), "a name became markup"
 
-    complaints = [event for event in page.events if event["method"] in ("Log.entryAdded", "Runtime.exceptionThrown")]
-    complaints += [event for event in page.events if event["method"] == "Runtime.consoleAPICalled"]
+    complaining = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+    complaints = [event for event in page.events if event["method"] in complaining]
     assert not complaints, complaints
-    asked = [event["params"]["request"]["url"] for event in page.events if event["method"] == "Network.requestWillBeSent"]
+    requests = [event["params"] for event in page.events if event["method"] == "Network.requestWillBeSent"]
+    asked = [request["request"]["url"] for request in requests]
     assert {url.split(":")[0] for url in asked} <= {"file", "data", "about"}, asked
     assert sum(url.startswith("file:") for url in asked) == 1, asked

@@ -26,6 +26,7 @@ class Report:
     """
 
     def __init__(self, recording: _lowtide.Recording) -> None:
+        """Read a recording."""
         self._recording = recording
         data: dict[str, Any] = json.loads(recording.json())
         self.verdict: str = data["verdict"]
@@ -84,6 +85,7 @@ class Watch:
     """What :func:`watch` returns: a context manager and a decorator. ``report`` is there when it is over."""
 
     def __init__(self, files: Paths, interval: float | None, tolerance: str | int | None) -> None:
+        """Take the arguments of :func:`watch`."""
         names = [files] if isinstance(files, str | os.PathLike) else files
         self._files = [os.fspath(name) for name in names]
         self._interval = interval
@@ -138,9 +140,7 @@ def watch(files: Callable[P, R], /) -> Callable[P, R]: ...
 def watch(
     files: Paths = "auto", *, interval: float | None = None, tolerance: str | int | None = None
 ) -> Watch: ...
-def watch(
-    files: Any = "auto", *, interval: float | None = None, tolerance: str | int | None = None
-) -> Any:
+def watch(files: Any = "auto", *, interval: float | None = None, tolerance: str | int | None = None) -> Any:
     """Watch the memory of this process and its children, and the page cache of ``files``.
 
     >>> with lowtide.watch(files=["train.bin"]) as w:  # doctest: +SKIP
@@ -148,10 +148,10 @@ def watch(
     >>> w.report.verdict  # doctest: +SKIP
     'flat'
 
-    As a decorator, with or without arguments, it watches every call; the function's ``report`` is that of the
-    last one. ``files`` are paths, folders and globs; ``"auto"`` finds the large files that are mapped or open.
-    ``interval`` is in seconds, ``None`` for 0.1 or longer where that would cost 1 % of a core. Growth of up to
-    ``tolerance``, like ``"64MiB"``, counts as flat.
+    As a decorator, with or without arguments, it watches every call; the function's ``report`` is that of
+    the last one. ``files`` are paths, folders and globs; ``"auto"`` finds the large files that are mapped or
+    open. ``interval`` is in seconds, ``None`` for 0.1, or longer where that would cost 1 % of a core. Growth
+    of up to ``tolerance``, like ``"64MiB"``, counts as flat.
     """
     if callable(files) and not isinstance(files, str | os.PathLike):
         return Watch("auto", interval, tolerance)(files)

@@ -1,6 +1,6 @@
 """The pytest fixture ``lowtide_flat``: a test that asks for it fails when its memory is not flat.
 
-It is registered when Lowtide is installed; for tests that do not ask for it, it costs no more than its import.
+It is registered when Lowtide is installed; tests that do not ask for it pay for its import only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Flat:
     """What the fixture gives to the test: settings, and a way to judge something short by repeating it."""
 
     def __init__(self) -> None:
+        """Start with the defaults."""
         #: Paths, folders or globs whose page cache to watch.
         self.files: Any = "auto"
         #: Growth up to this size counts as flat; ``None`` for 4 MiB or 2 % of the level.
