@@ -107,7 +107,10 @@ fn cell(line: &mut String, stack: &[u64; 4], top: u64, rows: usize, row: usize, 
         return;
     };
     let filled = usize::try_from(ends[kind].min(high) - low).unwrap_or(8);
-    let above = (kind + 1..4).find(|other| ends[*other] > ends[kind] && ends[kind] < high);
+    // A cell has two colours: of what lies above, the thickest gets the second, or nothing does.
+    let thick = |other: usize| ends[other].min(high).saturating_sub(ends[other - 1].max(low));
+    let empty = high.saturating_sub(ends[3]);
+    let above = (kind + 1..4).max_by_key(|other| thick(*other)).filter(|other| thick(*other) > empty);
     let (_, colour, shade) = KINDS[kind];
     match (paint, above) {
         (Paint::Plain, _) if filled >= 4 => line.push(shade),
@@ -126,7 +129,7 @@ fn legend(samples: &[Sample], row: usize, paint: Paint) -> String {
     let Some(kind) = 3_usize.checked_sub(row) else { return String::new() };
     let Some(sample) = samples.last() else { return String::new() };
     let values = [Some(sample.anon), Some(sample.shmem), Some(sample.file), sample.cache];
-    let value = values[kind].map_or("unknown".to_owned(), human);
+    let value = values[kind].map_or("–".to_owned(), human);
     let (name, colour, shade) = KINDS[kind];
     match paint {
         Paint::Colour => format!("\x1b[{colour}m█\x1b[0m {name:<9} {value:>10}"),
