@@ -7,6 +7,7 @@ use crate::store::{Access, Cache, sigbus, window_for};
 use crate::{meter, sys};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What the caller wants of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -159,7 +160,7 @@ impl Facts {
         if self.is_warm() {
             return match self.visit {
                 Visit::Shuffled if self.row < SMALL_ROW && windows => {
-                    (Access::Advise, "the file is in the page cache, and small rows come fastest through a bounded mapped window".into())
+                    (Access::Advise, format!("{WARM_SMALL} a bounded mapped window or by reads, whichever proves faster"))
                 }
                 _ => (Access::Read, "the file is in the page cache, and reads copy from there".into()),
             };
@@ -183,6 +184,48 @@ pub fn access(array: &Array, visit: Visit) -> Result<Choice> {
     log::debug!("{}: access {} because {}", array.path().display(), choice.access, choice.why);
     Ok(choice)
 }
+
+/// Small rows of a file in memory: through a mapped window or by reads? That depends on how the kernel holds
+/// the file (pages of 4 KiB or folios of up to 2 MiB), which it does not tell. So both are tried on groups
+/// that are read anyway, and the faster one is taken; the other one is tried again now and then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trial {
+    /// Chunks a second of `advise` and `read`, 0 while unknown.
+    rates: [f64; 2],
+    groups: u64,
+}
+
+impl Trial {
+    const CANDIDATES: [Access; 2] = [Access::Advise, Access::Read];
+    /// How often the slower one is tried again.
+    const AGAIN: u64 = 40;
+    /// Groups of fewer chunks say little: they are the first ones.
+    const LEAST: usize = 16;
+
+    /// Replaces a choice between the two by what has proved faster.
+    pub fn decide(&mut self, choice: &mut Choice) {
+        if !Self::CANDIDATES.contains(&choice.access) || !choice.why.starts_with(WARM_SMALL) {
+            return;
+        }
+        self.groups += 1;
+        let unknown = self.rates.iter().position(|&rate| rate == 0.0);
+        let faster = usize::from(self.rates[1] > self.rates[0]);
+        let pick = unknown.unwrap_or(if self.groups.is_multiple_of(Self::AGAIN) { 1 - faster } else { faster });
+        choice.access = Self::CANDIDATES[pick];
+    }
+
+    /// Remembers how fast a group was.
+    pub fn note(&mut self, choice: &Choice, chunks: usize, took: Duration) {
+        if let Some(i) = Self::CANDIDATES.iter().position(|&a| a == choice.access)
+            && chunks >= Self::LEAST
+        {
+            self.rates[i] = chunks as f64 / took.as_secs_f64().max(1e-9);
+        }
+    }
+}
+
+/// How the reason for [`Trial`] begins.
+const WARM_SMALL: &str = "the file is in the page cache, and small rows come through";
 
 /// Whether a mapped way of access could end in SIGBUS because somebody put a handler over ours.
 pub fn unguarded(access: Access) -> bool {

@@ -8,23 +8,22 @@
 
 use crate::array::Array;
 use crate::batch::Batch;
-use crate::choose::{self, Choice, Visit};
+use crate::choose::{self, Choice, Trial, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::order::{LastStep, Order, Permutation, Sequential, Shard, Steps};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
-use crate::prefetch::{Prefetch, Produce};
+use crate::prefetch::{Pace, Prefetch, Produce};
 use crate::store::{Access, Read, Store, WINDOWS, window_for};
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
 const LARGE_ROW: usize = 64 << 10;
-/// Above this many nanoseconds a request waits for a disk.
-const WAITS: f64 = 5_000.0;
 /// Bytes to read ahead in file order: from a disk enough to keep it busy, from memory what stays in cache.
 const AHEAD_COLD: u64 = 32 << 20;
 /// See [`AHEAD_COLD`].
@@ -183,6 +182,8 @@ impl Spec {
 struct Group {
     chunks: VecDeque<Vec<Batch>>,
     choice: Choice,
+    /// How long reading it took.
+    took: Duration,
 }
 
 /// Reads the coming chunks, group by group.
@@ -195,6 +196,9 @@ struct Reader {
     next: u64,
     /// How many chunks the last group held.
     ahead: u64,
+    /// Whether the caller works on one group while the next is read: then they share the budget.
+    pace: Arc<AtomicBool>,
+    trial: Trial,
 }
 
 impl Produce for Reader {
@@ -222,8 +226,8 @@ impl Produce for Reader {
 }
 
 impl Reader {
-    fn new(spec: Arc<Spec>, choices: Vec<Choice>, next: u64) -> Self {
-        Self { spec, choices, chosen: Instant::now(), next, ahead: 0 }
+    fn new(spec: Arc<Spec>, choices: Vec<Choice>, next: u64, pace: Arc<AtomicBool>) -> Self {
+        Self { spec, choices, chosen: Instant::now(), next, ahead: 0, pace, trial: Trial::default() }
     }
 
     /// Reads the next chunk, and as many after it as the look-ahead allows.
@@ -233,6 +237,11 @@ impl Reader {
             self.choices = spec.choose()?; // the file may be in memory by now
             self.chosen = Instant::now();
         }
+        let automatic = spec.arrays[0].access() == Access::Auto;
+        if automatic && spec.arrays.len() == 1 {
+            self.trial.decide(&mut self.choices[0]);
+        }
+        let began = Instant::now();
         let wanted = self.look_ahead()?.min(spec.steps.count() - self.next).max(1);
         self.ahead = wanted;
         let mut memory: Vec<Vec<Block>> = Vec::new();
@@ -262,10 +271,13 @@ impl Reader {
             });
             chunks.push_back(batches.collect());
         }
-        Ok(Group { chunks, choice: self.choices[0].clone() })
+        let took = began.elapsed();
+        self.trial.note(&self.choices[0], chunks.len(), took);
+        Ok(Group { chunks, choice: self.choices[0].clone(), took })
     }
 
-    /// How many chunks to read at once. Two groups exist at a time, one being read and one being delivered.
+    /// How many chunks to read at once. While the caller works on one group and the next is being read, they
+    /// share the budget; otherwise a group may have all of it.
     fn look_ahead(&self) -> Result<u64> {
         let rows = self.spec.step_rows(self.next) as u64;
         let mut most = u64::MAX;
@@ -278,7 +290,8 @@ impl Reader {
             };
             // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
             let room = (budget.limit() / 8 * 7).saturating_sub(windows);
-            let room = (room / 2).min(budget.available().saturating_sub(windows));
+            let groups = 1 + u64::from(self.pace.load(Ordering::Relaxed));
+            let room = (room / groups).min(budget.available().saturating_sub(windows));
             // Arrays that share a budget share its room.
             let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
             let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
@@ -286,7 +299,7 @@ impl Reader {
             if self.spec.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
                 let store = array.store(choice.access, choice.cache)?;
-                let busy = if store.cost().request > WAITS { AHEAD_COLD } else { AHEAD_WARM };
+                let busy = if store.cost().waits() { AHEAD_COLD } else { AHEAD_WARM };
                 most = most.min(busy / chunk);
             } else {
                 sorted = true;
@@ -396,6 +409,9 @@ pub struct Chunks {
     ready: VecDeque<Vec<Batch>>,
     reading: Reading,
     choice: Choice,
+    pace: Arc<AtomicBool>,
+    /// When the last group was handed over, and how long reading it had taken.
+    handed: (Instant, Duration),
 }
 
 /// Who reads.
@@ -419,8 +435,10 @@ impl Chunks {
         let spec = Arc::new(spec);
         let choices = spec.choose()?;
         let choice = choices[0].clone();
-        let reading = Reading::Here(Reader::new(spec.clone(), choices, 0));
-        Ok(Self { spec, delivered: 0, ready: VecDeque::new(), reading, choice })
+        let pace = Arc::new(AtomicBool::new(true));
+        let reading = Reading::Here(Reader::new(spec.clone(), choices, 0, pace.clone()));
+        let handed = (Instant::now(), Duration::ZERO);
+        Ok(Self { spec, delivered: 0, ready: VecDeque::new(), reading, choice, pace, handed })
     }
 
     /// The way of access that is taken now (of the first array, where there are several).
@@ -504,6 +522,7 @@ impl Chunks {
                 Ok(group) => {
                     self.ready = group.chunks;
                     self.choice = group.choice;
+                    self.handed = (Instant::now(), group.took);
                 }
                 Err(error) => return Some(Err(error)),
             }
@@ -522,7 +541,7 @@ impl Chunks {
                 Ok(choices) => choices,
                 Err(error) => return Some(Err(error)),
             };
-            self.reading = Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered));
+            self.reading = Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.pace.clone()));
         }
         if let Reading::Here(reader) = &mut self.reading {
             if self.delivered == 0 || reader.next == 0 {
@@ -532,8 +551,14 @@ impl Chunks {
                 self.reading = Reading::Ahead(Prefetch::new(reader));
             }
         }
+        // A caller who takes chunks much faster than they can be read gains nothing from reading ahead, and much
+        // from larger groups: fewer sweeps over the file.
+        let (handed, took) = self.handed;
+        let overlap = self.spec.visit() == Visit::Sequential || handed.elapsed() * 4 > took;
+        self.pace.store(overlap, Ordering::Relaxed);
+        let pace = if overlap { Pace::Ahead } else { Pace::OnDemand };
         match &mut self.reading {
-            Reading::Ahead(prefetch) => prefetch.next(interrupt),
+            Reading::Ahead(prefetch) => prefetch.next(pace, interrupt),
             Reading::Here(_) | Reading::Nobody => None,
         }
     }

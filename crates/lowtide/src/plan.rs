@@ -13,11 +13,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The scratch for merged reads: it must stay in a core's cache to be scattered from cheaply.
-const SCRATCH: usize = 512 << 10;
-/// The largest merged request: half a scratch, so that a call can hold more than one.
-const CAP: u64 = (SCRATCH / 2) as u64;
-/// Requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
+/// The scratch for merged reads from memory: it must stay in a core's cache to be scattered from cheaply.
+const SCRATCH_WARM: usize = 512 << 10;
+/// The scratch for merged reads from a disk: so much is in flight at once.
+const SCRATCH_COLD: usize = 8 << 20;
+/// The largest merged request: half a scratch in a core's cache, so that a call can hold more than one.
+const CAP: u64 = (SCRATCH_WARM / 2) as u64;
+/// The most requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
 const CALL: (usize, usize) = (4096, 32 << 20);
 /// Longer reads are cut: a megabyte from a disk takes a thousand times as long as asking for it.
 const PIECE: usize = 1 << 20;
@@ -156,19 +158,35 @@ fn fetch_part(
     mut cost: Cost,
     interrupt: Interrupt<'_>,
 ) -> Result<(usize, usize)> {
-    let mut scratch = if reads.len() > 1 && cost.request > 0.0 { Block::counted(budget, SCRATCH)? } else { None };
+    let mut scratch = None;
+    if reads.len() > 1 && cost.request > 0.0 {
+        if cost.waits() {
+            scratch = Block::counted(budget, SCRATCH_COLD.min(usize::try_from(budget.limit() / 32).unwrap_or(0)))?;
+        }
+        if scratch.as_ref().is_none_or(|block| block.len() < SCRATCH_WARM) {
+            scratch = Block::counted(budget, SCRATCH_WARM)?;
+        }
+    }
     if scratch.is_none() {
         cost.request = 0.0; // nothing can be merged without a scratch
     }
     let scratch: &mut [u8] = scratch.as_deref_mut().unwrap_or_default();
     let mut asked = Instant::now();
     let (mut done, mut sum) = (0, (0, 0));
+    // 4,096 cold faults can take a minute: calls grow only while they are short.
+    let mut most = CALL.0 / 16;
     while done < reads.len() {
         let rest = &mut reads[done..];
-        let call = next_call(rest, cost);
+        let started = Instant::now();
+        let call = next_call(rest, cost, most, scratch.len());
         done += call.last().map_or(rest.len(), |last| last.reads.end);
         sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
         fetch_call(store, scratch, rest, &call)?;
+        match started.elapsed() {
+            took if took < ASK / 4 => most = (most * 2).min(CALL.0),
+            took if took > ASK => most = (most / 2).max(1),
+            _ => {}
+        }
         if asked.elapsed() >= ASK {
             interrupt()?;
             asked = Instant::now();
@@ -177,14 +195,14 @@ fn fetch_part(
     Ok(sum)
 }
 
-/// As many extents as fit in one call.
-fn next_call(rest: &[Read<'_>], cost: Cost) -> Vec<Extent> {
+/// As many extents as fit in one call: `most` of them at most, and merged ones in `room` bytes of scratch.
+fn next_call(rest: &[Read<'_>], cost: Cost, most: usize, room: usize) -> Vec<Extent> {
     let (mut bytes, mut scratch) = (0, 0);
     let mut call = Vec::new();
     for extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
         bytes += extent.len();
         scratch += if extent.is_merged() { extent.len() } else { 0 };
-        if !call.is_empty() && (bytes > CALL.1 || scratch > SCRATCH || call.len() == CALL.0) {
+        if !call.is_empty() && (bytes > CALL.1 || scratch > room || call.len() == most) {
             break;
         }
         call.push(extent);

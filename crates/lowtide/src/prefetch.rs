@@ -1,7 +1,7 @@
 //! The next thing is made while the caller works with the last one.
 //!
-//! A [`Prefetch`] owns a thread that calls a function again and again, one result ahead of the caller.
-//! Dropping it stops the thread and waits for it, so that nothing it was reading into outlives it. The
+//! A [`Prefetch`] owns a thread that calls a function again and again, one result ahead of the caller, or
+//! only when it is asked: see [`Pace`]. Dropping it stops the thread and waits for it, so that nothing it was reading into outlives it. The
 //! thread ends by itself when nobody takes its results for a while, and starts again on demand. A forked
 //! child has no such thread: it finds out and makes its own.
 
@@ -17,6 +17,15 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 /// A thread that nobody wants anything of for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
+
+/// When work on the next thing begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as the last one is taken: the caller has work of its own to do meanwhile.
+    Ahead,
+    /// When the caller asks for it: then all memory is free for it.
+    OnDemand,
+}
 
 /// Makes the next thing, or says that there is none. Asks `Interrupt` now and then whether to go on.
 pub trait Produce: Send + 'static {
@@ -46,6 +55,8 @@ struct Desk<P: Produce> {
     producer: Option<P>,
     /// What is ready: at most one, `Some(None)` at the end.
     ready: Option<Option<Result<P::Item>>>,
+    /// Whether the next one is to be made.
+    wanted: bool,
 }
 
 impl<P: Produce> std::fmt::Debug for Prefetch<P> {
@@ -57,7 +68,7 @@ impl<P: Produce> std::fmt::Debug for Prefetch<P> {
 impl<P: Produce> Prefetch<P> {
     /// Nothing starts before the first thing is asked for.
     pub fn new(producer: P) -> Self {
-        let desk = Desk { producer: Some(producer), ready: None };
+        let desk = Desk { producer: Some(producer), ready: None, wanted: false };
         let shared = Shared { desk: Mutex::new(desk), changed: Condvar::new(), stop: AtomicBool::new(false) };
         Self { shared: Arc::new(shared), thread: None, generation: sys::generation() }
     }
@@ -67,13 +78,14 @@ impl<P: Produce> Prefetch<P> {
         self.generation != sys::generation()
     }
 
-    /// The next thing, and work on the one after it begins.
-    pub fn next(&mut self, interrupt: Interrupt<'_>) -> Option<Result<P::Item>> {
+    /// The next thing; work on the one after it begins at the `pace`.
+    pub fn next(&mut self, pace: Pace, interrupt: Interrupt<'_>) -> Option<Result<P::Item>> {
         loop {
             let mut desk = self.shared.desk.lock().unwrap_or_else(PoisonError::into_inner);
+            desk.wanted = desk.ready.is_none() || pace == Pace::Ahead;
             if let Some(ready) = desk.ready.take() {
                 // After an error nothing is tried again before the caller asks: the world may have changed by then.
-                let more = matches!(ready, Some(Ok(_)));
+                let more = matches!(ready, Some(Ok(_))) && pace == Pace::Ahead;
                 drop(desk);
                 self.shared.changed.notify_all();
                 if more && let Err(error) = self.start() {
@@ -88,6 +100,7 @@ impl<P: Produce> Prefetch<P> {
                 }
                 continue;
             }
+            self.shared.changed.notify_all();
             let waited = self.shared.changed.wait_timeout(desk, LOOK);
             let empty = waited.unwrap_or_else(PoisonError::into_inner).0.ready.is_none();
             if empty {
@@ -137,15 +150,16 @@ impl<P: Produce> Shared<P> {
             let last = !matches!(made, Some(Ok(_)));
             let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
             desk.ready = Some(made);
+            desk.wanted = false;
             if last {
                 desk.producer = Some(producer); // at the end, or at an error: the caller decides
                 self.changed.notify_all();
                 return;
             }
             self.changed.notify_all();
-            let taken = |desk: &mut Desk<P>| desk.ready.is_some() && !self.stop.load(Ordering::Relaxed);
+            let rest = |desk: &mut Desk<P>| !desk.wanted && !self.stop.load(Ordering::Relaxed);
             let (mut desk, wait) =
-                self.changed.wait_timeout_while(desk, IDLE, taken).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait_timeout_while(desk, IDLE, rest).unwrap_or_else(PoisonError::into_inner);
             if wait.timed_out() {
                 desk.producer = Some(producer);
                 return;
@@ -180,7 +194,7 @@ impl<P: Produce> Drop for Prefetch<P> {
 
 impl<P: Produce> Shared<P> {
     fn nothing() -> Self {
-        let desk = Desk { producer: None, ready: None };
+        let desk = Desk { producer: None, ready: None, wanted: false };
         Self { desk: Mutex::new(desk), changed: Condvar::new(), stop: AtomicBool::new(true) }
     }
 }
@@ -226,27 +240,42 @@ mod tests {
     fn everything_comes_once_and_in_order_and_the_end_stays_the_end() {
         let (mut prefetch, _) = count(1000, None);
         for i in 0..1000 {
-            assert_eq!(prefetch.next(&|| Ok(())).unwrap().unwrap(), i);
+            assert_eq!(prefetch.next(Pace::Ahead, &|| Ok(())).unwrap().unwrap(), i);
         }
-        assert!(prefetch.next(&|| Ok(())).is_none());
-        assert!(prefetch.next(&|| Ok(())).is_none());
+        assert!(prefetch.next(Pace::Ahead, &|| Ok(())).is_none());
+        assert!(prefetch.next(Pace::Ahead, &|| Ok(())).is_none());
     }
 
     #[test]
     fn an_error_comes_where_it_happened_and_work_goes_on_after_it() {
         let (mut prefetch, _) = count(5, Some(2));
         let mut seen = Vec::new();
-        while let Some(answer) = prefetch.next(&|| Ok(())) {
+        while let Some(answer) = prefetch.next(Pace::Ahead, &|| Ok(())) {
             seen.push(answer.ok());
         }
         assert_eq!(seen, [Some(0), Some(1), None, Some(2), Some(3), Some(4)]);
     }
 
     #[test]
+    fn on_demand_nothing_is_made_that_nobody_asked_for() {
+        let (mut prefetch, asked) = count(100, None);
+        for i in 0..50 {
+            assert_eq!(prefetch.next(Pace::OnDemand, &|| Ok(())).unwrap().unwrap(), i);
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(asked.load(Ordering::Relaxed), i + 1);
+        }
+        for i in 50..100 {
+            let pace = if i % 3 == 0 { Pace::Ahead } else { Pace::OnDemand };
+            assert_eq!(prefetch.next(pace, &|| Ok(())).unwrap().unwrap(), i);
+        }
+        assert!(prefetch.next(Pace::OnDemand, &|| Ok(())).is_none());
+    }
+
+    #[test]
     fn it_is_never_more_than_two_ahead() {
         let (mut prefetch, asked) = count(1000, None);
         for i in 0..50 {
-            prefetch.next(&|| Ok(()));
+            prefetch.next(Pace::Ahead, &|| Ok(()));
             std::thread::sleep(Duration::from_millis(1));
             assert!(asked.load(Ordering::Relaxed) <= i + 2, "one taken, one ready");
         }
@@ -259,7 +288,7 @@ mod tests {
         for i in 0..10_000u64 {
             let (mut prefetch, _) = count(100, None);
             for _ in 0..i % 4 {
-                prefetch.next(&|| Ok(()));
+                prefetch.next(Pace::Ahead, &|| Ok(()));
             }
         }
         // Other tests run beside this one: allow for their threads, not for ten thousand.
@@ -281,7 +310,7 @@ mod tests {
             }
         }
         let mut prefetch = Prefetch::new(Slow);
-        let answer = prefetch.next(&|| Err(Error::argument("Ctrl-C", "")));
+        let answer = prefetch.next(Pace::Ahead, &|| Err(Error::argument("Ctrl-C", "")));
         assert!(matches!(answer, Some(Err(Error::Argument { .. }))));
     }
 }

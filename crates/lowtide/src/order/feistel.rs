@@ -88,6 +88,20 @@ impl<const N: usize> Feistel<N> {
         }
     }
 
+    /// Replaces positions, all of them below `len`, by where they land.
+    pub fn replace(&self, positions: &mut [u64]) {
+        for positions in positions.chunks_mut(LANES) {
+            let (mut line, mut column) = ([0; LANES], [0; LANES]);
+            for (lane, &position) in positions.iter().enumerate() {
+                (line[lane], column[lane]) = (position / self.width, position % self.width);
+            }
+            self.rounds(&mut line, &mut column);
+            for (position, (line, column)) in positions.iter_mut().zip(line.into_iter().zip(column)) {
+                *position = self.walk(line, column);
+            }
+        }
+    }
+
     /// All rounds, on some cells side by side.
     #[inline]
     fn rounds<const LANES: usize>(&self, line: &mut [u64; LANES], column: &mut [u64; LANES]) {

@@ -4,8 +4,8 @@
 //! state but what it was made from, and needs no memory that grows with the data. Seeking is therefore
 //! free, and so is resuming: the position is the whole state.
 //!
-//! [`Sequential`] and [`Permutation`] say which row stands at a position; [`shard`] says which
-//! positions a rank takes. Every order passes [`conformance`].
+//! [`Sequential`], [`Permutation`] and [`Blocks`] say which row stands at a position; [`shard`] says
+//! which positions a rank takes. Every order passes [`conformance`].
 //!
 //! ```
 //! use lowtide::order::{Order, Permutation};
@@ -19,6 +19,7 @@
 //! What an order gives for a seed is stable forever, across versions and platforms: a saved position
 //! would mean something else otherwise. The golden values in the tests hold it in place.
 
+mod blocks;
 pub mod conformance;
 mod feistel;
 mod hash;
@@ -28,6 +29,7 @@ mod quality;
 mod sequential;
 pub mod shard;
 
+pub use blocks::{Blocks, Mix};
 pub use permutation::Permutation;
 pub use sequential::Sequential;
 pub use shard::{LastStep, Shard, Steps};

@@ -31,13 +31,30 @@ impl Permutation {
     ///
     /// Orders of different seeds, epochs or lengths have nothing to do with each other.
     pub fn new(len: u64, seed: u64, epoch: u64) -> Self {
-        let mut bits = Bits::new(PURPOSE, &[len, seed, epoch]);
+        Self::draw(len, &mut Bits::new(PURPOSE, &[len, seed, epoch]))
+    }
+
+    /// The order of `len` rows that these bits give.
+    pub(super) fn draw(len: u64, bits: &mut Bits) -> Self {
         // A length that fits in 16 bits is a length below 65,536.
         let kind = match u16::try_from(len) {
-            Ok(len) => Kind::Table(table(len, &mut bits)),
-            Err(_) => Kind::Computed(Feistel::new(len, &mut bits)),
+            Ok(len) => Kind::Table(table(len, bits)),
+            Err(_) => Kind::Computed(Feistel::new(len, bits)),
         };
         Self { len, kind }
+    }
+
+    /// Replaces positions, all of them below the length, by their rows.
+    #[expect(clippy::cast_possible_truncation, reason = "a table has at most 65,535 rows")]
+    pub(super) fn replace(&self, positions: &mut [u64]) {
+        match &self.kind {
+            Kind::Table(rows) => {
+                for position in positions {
+                    *position = u64::from(rows[*position as usize]);
+                }
+            }
+            Kind::Computed(feistel) => feistel.replace(positions),
+        }
     }
 
     /// The row at `position`, or `None` past the end. For many, [`fill`](Order::fill) is several times
@@ -52,7 +69,7 @@ impl Permutation {
 
 /// Fisher and Yates' shuffle.
 #[expect(clippy::cast_possible_truncation, reason = "what is below a usize is a usize")]
-fn table(len: u16, bits: &mut Bits) -> Box<[u16]> {
+pub(super) fn table(len: u16, bits: &mut Bits) -> Box<[u16]> {
     let mut rows: Box<[u16]> = (0..len).collect();
     for last in (1..rows.len()).rev() {
         rows.swap(last, bits.below(last as u64 + 1) as usize);

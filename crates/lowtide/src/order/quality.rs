@@ -8,9 +8,10 @@
 
 mod statistics;
 
+use super::blocks::SMALL_ROUNDS;
 use super::feistel::Feistel;
 use super::hash::Bits;
-use super::{Order, Permutation, Sequential};
+use super::{Blocks, Mix, Order, Permutation, Sequential};
 use statistics::{
     Score, bucket, correlation, count, poisson_of_one, uniform, uniform_of_drawn, uniform_square,
 };
@@ -327,6 +328,31 @@ fn few_rows_have_all_their_orders() {
     }
 }
 
+/// The network inside small mixes, from the smallest it is used for.
+#[test]
+fn small_networks_are_random() {
+    for len in [256, 257, 1_009, 65_535] {
+        assert_random(len, &landing(rounds::<SMALL_ROUNDS>, len));
+        assert_random(len, &agreement(rounds::<SMALL_ROUNDS>, len));
+    }
+    assert_random(16 * 16, &structure(rounds::<SMALL_ROUNDS>, 16, 40_000));
+    assert_random(64 * 64, &structure(rounds::<SMALL_ROUNDS>, 64, 2_500));
+}
+
+/// What a block shuffle shares with a perfect one: every row may stand anywhere, and epochs are unrelated.
+/// How neighbours depend on each other: `blocks::spread`.
+#[test]
+fn blocks_land_everywhere() {
+    fn blocks(len: u64, seed: u64, epoch: u64) -> Box<dyn Order> {
+        let mix = Mix::new(50, 20).expect("neither is 0");
+        Box::new(Blocks::new(len, seed, epoch, mix))
+    }
+    for len in [10_007, 10_049] {
+        assert_random(len, &landing(blocks, len));
+        assert_random(len, &agreement(blocks, len));
+    }
+}
+
 /// The control: each statistic sees the flaw that it is there for.
 #[test]
 fn bad_shuffles_are_caught() {
@@ -353,6 +379,7 @@ fn bad_shuffles_are_caught() {
     assert_caught(&structure(rounds::<3>, 256, 1), "pairs of a line keep their distance");
     assert_caught(&structure(rounds::<4>, 256, 1), "pairs of a column keep their distance");
     assert_caught(&structure(rounds::<6>, 256, 400), "pairs of a column keep their distance");
+    assert_caught(&structure(rounds::<6>, 16, 40_000), "pairs of a column keep their distance");
     assert_caught(&every_order(careless_table, 5), "orders of 5");
     assert_caught(&every_place(careless_table, 13), "places of 13");
     assert_caught(&every_place(sequential, 13), "successors of 13");
@@ -377,6 +404,30 @@ fn rounds_compared() {
         for scores in [general, structure(make, 256, 1_000)] {
             let worst = scores.iter().max_by(|a, b| a.z.abs().total_cmp(&b.z.abs())).unwrap();
             println!("{rounds:>2} rounds: {:>10.1} {}", worst.z, worst.name);
+        }
+    }
+}
+
+/// For the comment at `blocks::inner::SMALL_ROUNDS`; takes five minutes:
+/// `cargo test --release rounds_of_small_networks -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn rounds_of_small_networks_compared() {
+    let networks: [(usize, Make); 6] = [
+        (4, rounds::<4>),
+        (6, rounds::<6>),
+        (8, rounds::<8>),
+        (10, rounds::<10>),
+        (12, rounds::<12>),
+        (16, rounds::<16>),
+    ];
+    for side in [8, 16, 32, 64] {
+        for (rounds, make) in networks {
+            let general = [landing, agreement].map(|test| test(make, side * side)).concat();
+            for scores in [general, structure(make, side, 300_000_000 / (side * side))] {
+                let worst = scores.iter().max_by(|a, b| a.z.abs().total_cmp(&b.z.abs())).unwrap();
+                println!("{} rows, {rounds:>2} rounds: {:>10.1} {}", side * side, worst.z, worst.name);
+            }
         }
     }
 }

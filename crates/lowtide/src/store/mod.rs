@@ -71,6 +71,13 @@ pub struct Cost {
     pub byte: f64,
 }
 
+impl Cost {
+    /// Whether a request waits for a disk: memory answers within microseconds.
+    pub fn waits(self) -> bool {
+        self.request > 5_000.0
+    }
+}
+
 /// A way for bytes to come in.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Fulfils every read, or fails; after a failure the buffers' contents are unspecified.

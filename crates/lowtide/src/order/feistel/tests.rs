@@ -100,5 +100,10 @@ fn one_by_one_is_the_same_as_many() {
             feistel.fill(start, &mut rows);
             assert!(rows.iter().zip(start..).all(|(&row, at)| row == feistel.get(at)), "{len} from {start}");
         }
+        let mut bits = Bits::new("lowtide test samples", &[len]);
+        let scattered: [u64; 99] = std::array::from_fn(|_| bits.below(len));
+        let mut rows = scattered;
+        feistel.replace(&mut rows);
+        assert_eq!(rows, scattered.map(|position| feistel.get(position)), "{len}");
     }
 }

@@ -1,0 +1,260 @@
+"""The kernel's own numbers while rows are taken: RssAnon and RssFile stay within the budget, `map` grows."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+GIB = 1 << 30
+MIB = 1 << 20
+ROW = 512
+BOUNDED = ["remap", "advise", "read", "auto"]
+
+# Takes 49 chunks of 4,096 rows (200,704 rows) and checks each row. It waits before, so that whoever samples it
+# knows the baseline, and after, so that the last sample is not of a process that is going away.
+TAKE = """if True:
+    import ctypes, itertools, os, sys, lowtide, numpy as np
+    path, access, budget, cold, chunks, rows = sys.argv[1:7]
+    chunks, rows, numbered = int(chunks), int(rows), os.stat(path).st_blocks > 0  # a hole has no numbers
+    if cold == "cold":
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    words = {} if budget == "default" else {"budget": int(budget)}
+    check = np.zeros(rows, bool)  # touched before the baseline, as are the modules' pages
+    a = lowtide.open(path, dtype="<i8", shape=(-1, 64), access=access, **words)
+    warm = lowtide.open(path, dtype="<i8", shape=(64, 64), access="read", budget="1MiB")
+    list(warm.shuffled(8, with_rows=True))
+    warm.close()
+    print("go", flush=True)
+    sys.stdin.readline()
+    count = 0
+    for at, chunk in itertools.islice(a.shuffled(rows, seed=1, with_rows=True), chunks):
+        np.equal(chunk[:, 0], at * numbered, out=check)
+        assert check.all()
+        count += len(at)
+    print(count, a.budget.limit, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory):
+    """2 GiB of rows of 512 bytes: each begins with its number. Written, not sparse; removed at the end."""
+    path = tmp_path_factory.mktemp("rows") / "rows.bin"
+    block = np.empty((1 << 17, ROW // 8), "<i8")  # 64 MiB
+    block[:] = np.arange(ROW // 8)
+    with path.open("wb") as file:
+        for start in range(0, 2 * GIB // ROW, len(block)):
+            block[:, 0] = np.arange(start, start + len(block))
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())  # a dirty page cannot be dropped from the page cache
+    yield path
+    path.unlink()
+
+
+class Taken:
+    """What was seen while a child took its rows."""
+
+    def __init__(self, anon, file, total, tables, samples, count, limit):
+        self.anon, self.file, self.total, self.tables = anon, file, total, tables
+        self.samples, self.count, self.limit = samples, count, limit
+
+    def __repr__(self):
+        peaks = f"anon {self.anon >> 20} file {self.file >> 20} both {self.total >> 20} tables {self.tables >> 20} MiB"
+        return f"<added at most: {peaks}; budget {self.limit >> 20} MiB; {self.samples} samples>"
+
+
+def numbers(pid):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return {k: int(v) << 10 for k, v in re.findall(r"^(RssAnon|RssFile|VmPTE):\s+(\d+) kB", text, re.M)}
+
+
+def take(path, access, budget="default", cold="warm", chunks=49, size=4096, before=None):
+    """Runs a child that takes rows, and samples the kernel's numbers of it about a thousand times a second."""
+    words = [path, access, budget, cold, chunks, size]
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKE, *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+    )
+    with process:
+        try:
+            assert process.stdout.readline() == "go\n"
+            base = numbers(process.pid)
+            peak = dict.fromkeys(["anon", "file", "total", "tables"], 0)
+            os.set_blocking(process.stdout.fileno(), False)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            samples, said = 0, ""
+            while not said and process.poll() is None:
+                now = numbers(process.pid)
+                if "VmPTE" in now:
+                    anon, file = now["RssAnon"] - base["RssAnon"], now["RssFile"] - base["RssFile"]
+                    seen = {
+                        "anon": anon,
+                        "file": file,
+                        "total": anon + file,
+                        "tables": now["VmPTE"] - base["VmPTE"],
+                    }
+                    peak = {k: max(v, seen[k]) for k, v in peak.items()}
+                    samples += 1
+                time.sleep(0.0005)
+                said = process.stdout.readline()
+            assert said, "the child failed: see its stderr"
+            count, limit = map(int, said.split())
+        finally:
+            process.kill()
+    return Taken(**peak, samples=samples, count=count, limit=limit)
+
+
+HAND = 2 * MIB  # the chunk in the caller's hand is the caller's
+SLACK = 2 * MIB  # code of ours that is touched for the first time
+
+
+COLD = pytest.param("cold", marks=pytest.mark.heavy)  # some 10 s each
+
+
+@pytest.mark.parametrize("cold", ["warm", COLD])
+def test_map_is_seen_to_grow(rows, cold):
+    """The problem that all the others solve."""
+    taken = take(rows, "map", cold=cold)
+    assert taken.count == 49 * 4096
+    assert taken.file > 512 * MIB, taken
+
+
+@pytest.mark.parametrize("cold", ["warm", COLD])
+@pytest.mark.parametrize("budget", ["default", 32 * MIB])
+@pytest.mark.parametrize("access", BOUNDED)
+def test_the_others_stay_within_the_budget(rows, access, budget, cold):
+    taken = take(rows, access, budget, cold)
+    assert taken.count == 49 * 4096
+    assert taken.samples > 20, taken
+    assert taken.total <= taken.limit + HAND, taken
+    if access == "read":
+        assert taken.file <= SLACK, taken
+
+
+# A cgroup with a hard limit
+
+
+def own_cgroup():
+    """The folder of our own memory cgroup and the name of its limit, in v2 or v1; None where there is none."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root = Path("/sys/fs/cgroup") / path.lstrip("/")
+            if "memory" in (root / "cgroup.subtree_control").read_text().split() if root.is_dir() else ():
+                return root, "memory.max"
+        elif "memory" in controllers.split(","):
+            return Path("/sys/fs/cgroup/memory") / path.lstrip("/"), "memory.limit_in_bytes"
+    return None
+
+
+@contextlib.contextmanager
+def limited(limit):
+    """A cgroup below our own with a hard limit."""
+    own = own_cgroup()
+    if own is None:
+        pytest.skip("no memory controller for this process")
+    root, name = own
+    group = root / f"lowtide-{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+        (group / name).write_text(str(limit))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no cgroup can be made: {error}")
+    try:
+        yield group
+    finally:
+        for _ in range(50):  # until the kernel has buried the last process
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "access", [pytest.param(a, marks=[pytest.mark.heavy] * (a != "advise")) for a in BOUNDED]
+)
+def test_in_a_cgroup_of_a_quarter_of_the_file(rows, access):
+    with limited(512 * MIB) as group, rows.open("rb") as file:
+        # Pages of the page cache belong to the group that brought them in: cold, they will be this one's.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        taken = take(
+            rows, access, cold="cold", before=lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+        )
+        assert taken.count == 49 * 4096
+        assert 96 * MIB < taken.limit <= 128 * MIB, "the default budget is a quarter of the room"
+        assert taken.total <= taken.limit + HAND, taken
+        peak = group / "memory.max_usage_in_bytes"
+        if peak.exists():
+            assert int(peak.read_text()) > 256 * MIB, "the group was really used"
+
+
+# Sizes
+
+OPEN = """if True:
+    import json, re, sys, time, lowtide, numpy
+    def anon():
+        text = open("/proc/self/status").read()
+        return sum(int(v) << 10 for v in re.findall(r"^Rss(?:Anon|File):\\s+(\\d+) kB", text, re.M))
+    before, start = anon(), time.perf_counter()
+    a = lowtide.open(sys.argv[1])
+    chunk = next(a.shuffled(4096, seed=0))
+    print(json.dumps([time.perf_counter() - start, anon() - before]))
+"""
+
+
+def sparse(path, total):
+    """A .npy file of `total` bytes of rows, all of it a hole."""
+    with path.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (total // ROW, ROW // 4)}
+        np.lib.format.write_array_header_1_0(file, header)
+        os.truncate(file.fileno(), file.tell() + total)
+    return path
+
+
+def test_eight_tebibytes_open_like_one_gibibyte(tmp_path, python):
+    small, large = sparse(tmp_path / "small.npy", GIB), sparse(tmp_path / "large.npy", 8 << 40)
+    best = {}
+    for _ in range(5):
+        for path in (small, large):
+            seconds, added = json.loads(python(OPEN, path))
+            old = best.get(path, (9e9, 9e18))
+            best[path] = (min(old[0], seconds), min(old[1], added))
+    assert best[large][0] <= 2 * best[small][0], best
+    assert best[large][1] <= best[small][1] + 8 * MIB, best
+
+
+def test_page_tables_of_advise_are_bounded():
+    """Page tables stay when pages go, 4 KiB for each 2 MiB that was touched: of 64 GiB that would be 128 MiB."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("needs /dev/shm: a hole on a disk is read ahead, megabytes for each row")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.truncate(64 << 30)
+        taken = take(file.name, "advise", 32 * MIB, chunks=16)
+    assert taken.count == 16 * 4096
+    assert taken.tables <= 16 * MIB, taken
+    assert taken.total <= taken.limit + HAND, taken
+
+
+@pytest.mark.parametrize("access", BOUNDED)
+def test_ten_thousand_small_chunks_are_flat(rows, access):
+    taken = take(rows, access, 32 * MIB, chunks=10_000, size=16)
+    assert taken.count == 160_000
+    assert taken.total <= taken.limit + HAND, taken
