@@ -209,10 +209,12 @@ fn a_limit_is_named() {
         return;
     }
     std::fs::write(group.join("memory.limit_in_bytes"), "2147483648").unwrap();
+    let report = tempfile::NamedTempFile::new().unwrap();
     let script = format!(
-        "echo $$ > {}/cgroup.procs; exec {} watch -- {}",
+        "echo $$ > {}/cgroup.procs; exec {} watch --json {} -- {}",
         group.display(),
         env!("CARGO_BIN_EXE_lowtide"),
+        report.path().display(),
         program("program_leaks").join(" ")
     );
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
@@ -222,6 +224,10 @@ fn a_limit_is_named() {
         "{}",
         said(&output)
     );
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(report.path()).unwrap()).unwrap();
+    assert_eq!(report["cgroup"]["limit_bytes"], 2_147_483_648_u64);
+    assert!(report["cgroup"]["peak_bytes"].as_u64().unwrap() > 140 << 20, "{}", report["cgroup"]);
+    assert!(report["samples"][20]["cgroup_bytes"].as_u64().unwrap() > 10 << 20);
 }
 
 #[test]

@@ -38,6 +38,11 @@ pub struct Level {
 }
 
 impl Level {
+    /// The same group now.
+    pub fn again(&self) -> Option<Self> {
+        level(&self.path, self.version)
+    }
+
     /// What may still be allocated here before something is killed: page cache gives way.
     pub fn headroom(&self) -> Option<u64> {
         Some(self.limit?.saturating_sub(self.usage.saturating_sub(self.reclaimable)))

@@ -20,6 +20,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::cache::{Resident, of_range};
 use super::cpu_time;
+use super::fields::number;
 
 /// Files found by themselves below this size are locales, byte code and logs.
 const SMALLEST_FOUND: u64 = 8 << 20;
@@ -49,6 +50,10 @@ pub struct Watched {
     pub first: Option<u64>,
     /// The most that it was.
     pub peak: u64,
+    /// How much of it one process had mapped when that was first looked at, if ever.
+    pub mapped_first: Option<u64>,
+    /// The most of it that one process was seen to have mapped.
+    pub mapped_peak: u64,
     name: CString,
     stripe: u64,
     /// What was found in each stripe; `None` before it was first asked for.
@@ -151,6 +156,19 @@ impl Files {
         }
     }
 
+    /// Asks how much of each file one process has mapped. The kernel walks its page tables for that, some
+    /// milliseconds for a large one.
+    pub fn measure_mapped(&mut self, pid: u32) {
+        let Ok(text) = std::fs::read(format!("/proc/{pid}/smaps")) else { return };
+        let mapped = mapped_bytes(&text);
+        for file in &mut self.list {
+            let parts = mapped.iter().filter(|(path, _)| *path == file.path.as_os_str().as_bytes());
+            let bytes = parts.map(|(_, bytes)| bytes).sum();
+            file.mapped_first.get_or_insert(bytes);
+            file.mapped_peak = file.mapped_peak.max(bytes);
+        }
+    }
+
     fn add(&mut self, path: &Path) {
         let Ok(path) = path.canonicalize() else { return };
         if self.known.contains(&path) || self.list.len() >= MOST_NAMED || !path.is_file() {
@@ -167,6 +185,8 @@ impl Files {
             now: Resident::Unknown(NOT_YET),
             first: None,
             peak: 0,
+            mapped_first: None,
+            mapped_peak: 0,
             name,
             stripe,
             // Twice as many as now, because files that are being written grow.
@@ -282,6 +302,20 @@ fn mapped_files(text: &[u8]) -> Vec<PathBuf> {
     data.into_iter().map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path))).collect()
 }
 
+/// The `Rss` of every part of a file in `/proc/PID/smaps`: a line as in `maps`, then lines `Name:   17 kB`.
+fn mapped_bytes(text: &[u8]) -> Vec<(&[u8], u64)> {
+    let mut found = Vec::new();
+    let mut path = None;
+    for line in text.split(|byte| *byte == b'\n') {
+        if line.first().is_some_and(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte)) {
+            path = line.iter().position(|byte| *byte == b'/').map(|start| &line[start..]);
+        } else if let (Some(path), Some(rest)) = (path, line.strip_prefix(b"Rss:")) {
+            found.push((path, number(rest).unwrap_or(0).saturating_mul(1024)));
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,6 +399,23 @@ mod tests {
 ";
         let found = mapped_files(maps);
         assert_eq!(found, [PathBuf::from("/data/my train.bin"), PathBuf::from("/dev/shm/torch_1")]);
+    }
+
+    #[test]
+    fn what_is_mapped_of_a_file_is_added_up() {
+        let smaps = b"\
+7f00-7f01 r--s 00000000 fe:00 3  /data/my train.bin
+Size:                 64 kB
+Rss:                  12 kB
+Pss:                   4 kB
+7f02-7f03 r--s 00010000 fe:00 3  /data/my train.bin
+Rss:                   8 kB
+af04-af05 rw-p 00000000 00:00 0
+Rss:                 999 kB
+";
+        let path = &b"/data/my train.bin"[..];
+        assert_eq!(mapped_bytes(smaps), [(path, 12 << 10), (path, 8 << 10)]);
+        assert_eq!(mapped_bytes(b"Rss: 5 kB\n\nRss:\n7f"), []);
     }
 
     #[test]

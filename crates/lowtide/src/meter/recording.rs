@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::cache::Resident;
+use super::cgroup::Level;
 use super::json::Json;
 use super::sampler::{Peaks, Sampler};
 use super::series::{FILE_CURVES, Sample};
-use super::tree::Member;
+use super::tree::{Member, Root};
 use super::verdict::{Surroundings, Verdict, judge};
 use crate::error::{Error, Result};
 
@@ -42,6 +43,7 @@ pub struct Recording {
     shares_known: bool,
     files: Vec<FileRow>,
     limits: Vec<(String, u64)>,
+    group: Option<Level>,
     machine: String,
     ended: SystemTime,
 }
@@ -53,6 +55,7 @@ struct FileRow {
     first: Option<u64>,
     last: Resident,
     peak: u64,
+    mapped: Option<u64>,
 }
 
 impl Recording {
@@ -75,9 +78,11 @@ impl Recording {
             first: file.first,
             last: file.now,
             peak: file.peak,
+            mapped: file.mapped_first.map(|_| file.mapped_peak),
         });
         let mut limits = Vec::new();
-        if let Some((level, limit)) = sampler.limit().and_then(|level| Some((level, level.limit?))) {
+        let group = sampler.limit().and_then(Level::again);
+        if let Some((level, limit)) = group.as_ref().and_then(|level| Some((level, level.limit?))) {
             limits.push((format!("limit of control group {}", level.path.display()), limit));
         }
         let total = super::process::Proc::open().ok().and_then(|mut proc| proc.total());
@@ -95,6 +100,7 @@ impl Recording {
             shares_known: sampler.tree().shares_known,
             files: files.collect(),
             limits,
+            group,
             machine: machine(),
             ended: SystemTime::now(),
             samples: Vec::new(),
@@ -127,10 +133,6 @@ impl Recording {
         let mut pairs = self.summary();
         pairs.push(("columns", self.columns()));
         pairs.push(("machine", self.machine.as_str().into()));
-        let limits = self.limits.iter().map(|(label, bytes)| {
-            Json::Object(vec![("label", label.as_str().into()), ("bytes", (*bytes).into())])
-        });
-        pairs.push(("limits", limits.collect()));
         let title = self.command.join(" ");
         // The data comes last: nothing in it is looked through again.
         PAGE.replace("{{WORD}}", self.verdict.word.as_str())
@@ -158,6 +160,18 @@ impl Recording {
         let intervals = kinds.map(|(kind, trend)| {
             (kind, trend.map_or(Json::Null, |trend| [trend.low, trend.high].into_iter().collect()))
         });
+        let limits = self.limits.iter().map(|(label, bytes)| {
+            Json::Object(vec![("label", label.as_str().into()), ("bytes", (*bytes).into())])
+        });
+        let group = self.group.as_ref().map_or(Json::Null, |level| {
+            Json::Object(vec![
+                ("path", level.path.to_string_lossy().as_ref().into()),
+                ("limit_bytes", level.limit.into()),
+                ("usage_bytes", level.usage.into()),
+                ("reclaimable_bytes", level.reclaimable.into()),
+                ("peak_bytes", level.peak.into()),
+            ])
+        });
         let ended = self.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         vec![
             ("version", 1_u64.into()),
@@ -181,6 +195,8 @@ impl Recording {
             ("processes_seen", self.processes_seen.into()),
             ("shares_known", Json::Bool(self.shares_known)),
             ("files", self.files.iter().map(FileRow::object).collect()),
+            ("limits", limits.collect()),
+            ("cgroup", group),
             ("samples_taken", self.taken.into()),
             ("watching_cpu_seconds", self.cost.as_secs_f64().into()),
         ]
@@ -212,6 +228,13 @@ fn surroundings(sampler: &Sampler, tolerance: Option<u64>) -> Surroundings {
         room: sampler.room().clone(),
         files_bytes: on_disk().map(|file| file.size).sum(),
         files_rise: on_disk().map(super::files::Watched::rise).sum(),
+        // A command that we started had mapped nothing before we looked.
+        mapped_rise: match sampler.tree().root() {
+            Root::Below(_) => on_disk().map(|file| file.mapped_peak).sum(),
+            Root::Process(_) => {
+                on_disk().map(|file| file.mapped_peak - file.mapped_first.unwrap_or(file.mapped_peak)).sum()
+            }
+        },
         tolerance,
     }
 }
@@ -228,6 +251,7 @@ impl FileRow {
             ("cache_first_bytes", self.first.into()),
             ("cache_last_bytes", self.last.bytes().into()),
             ("cache_peak_bytes", self.first.map(|_| self.peak).into()),
+            ("mapped_peak_bytes", self.mapped.into()),
             ("unknown", reason.into()),
         ])
     }

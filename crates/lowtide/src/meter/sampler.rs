@@ -55,6 +55,7 @@ pub struct Sampler {
     files_spent: Duration,
     shares_pace: Pace,
     machine_pace: Pace,
+    mapped_pace: Pace,
     finding_pace: Pace,
 }
 
@@ -117,6 +118,7 @@ impl Sampler {
             tree_pace: Pace::new(INTERVAL, 0.0025),
             files_spent: Duration::ZERO,
             shares_pace: Pace::new(SHARES_ALONE, 0.0008),
+            mapped_pace: Pace::new(Duration::from_secs(1), 0.0008),
             machine_pace: Pace::new(Duration::from_secs(1), 0.0005),
             finding_pace: Pace::new(Duration::from_millis(250), 0.001),
         })
@@ -197,6 +199,7 @@ impl Sampler {
             let begin = cpu_time();
             self.files.find_named();
             self.files.find_by_themselves(self.tree.live().iter().map(|member| member.last.pid));
+            self.measure_mapped();
             if self.room_read.elapsed() > Duration::from_secs(1) {
                 self.room = cgroup::room_at(Path::new("/"), &self.tree.live()[0].last.pid.to_string());
                 self.room_read = Instant::now();
@@ -205,6 +208,19 @@ impl Sampler {
             self.finding_pace.spent(spent);
             self.cpu += spent;
         }
+    }
+
+    /// How much of the files is mapped matters once it may be a good part of them.
+    fn measure_mapped(&mut self) {
+        let size: u64 = self.files.list().iter().map(|file| file.size).sum();
+        if size == 0 || self.latest.file < size / 2 || !self.mapped_pace.is_due() {
+            return;
+        }
+        let begin = cpu_time();
+        if let Some(most) = self.tree.live().iter().max_by_key(|member| member.last.file) {
+            self.files.measure_mapped(most.last.pid);
+        }
+        self.mapped_pace.spent(cpu_time().saturating_sub(begin));
     }
 
     /// How long to wait before the next sample.

@@ -51,6 +51,8 @@ pub struct Surroundings {
     pub files_bytes: u64,
     /// How much of them came into the page cache while they were watched.
     pub files_rise: u64,
+    /// How much of them one process came to have mapped, as far as that was looked at.
+    pub mapped_rise: u64,
     /// Growth of a curve up to this many bytes is none; `None` for 4 MiB or 2 % of its level.
     pub tolerance: Option<u64>,
 }
@@ -115,16 +117,13 @@ pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
             && rise >= around.files_bytes / 5 * 4
             && rise >= around.tolerance.unwrap_or(0)
     };
-    let file_rise = samples.first().map_or(0, |first| {
-        samples.iter().map(|sample| sample.file).max().unwrap_or(0).saturating_sub(first.file)
-    });
     let word = if growth.anon.is_none() {
         Word::Unknown
     } else if grows(growth.anon) {
         Word::Leak
     } else if grows(growth.shmem) {
         Word::Shared
-    } else if grows(growth.file) || whole(file_rise) {
+    } else if grows(growth.file) || whole(around.mapped_rise) {
         Word::Mapped
     } else if grows(growth.cache) || whole(around.files_rise) {
         Word::Cache
@@ -160,6 +159,7 @@ mod tests {
             room: Room { bytes: 1000 * MIB, because: Because::Machine },
             files_bytes: 0,
             files_rise: 0,
+            mapped_rise: 0,
             tolerance: None,
         }
     }
@@ -204,11 +204,12 @@ mod tests {
     #[test]
     fn a_file_mapped_whole_is_mapped_although_it_stopped_growing() {
         let samples = run(|t| [100.0, 0.0, 30.0 + 900.0 * (t / 1.5).min(1.0), 900.0]);
-        assert_eq!(judge(&samples, &around()).word, Word::Flat, "without knowing the file");
         let known = Surroundings { files_bytes: 900 * MIB, ..around() };
-        assert_eq!(judge(&samples, &known).word, Word::Mapped);
-        let larger = Surroundings { files_bytes: 9000 * MIB, ..around() };
-        assert_eq!(judge(&samples, &larger).word, Word::Flat, "a bounded window of a larger file");
+        assert_eq!(judge(&samples, &known).word, Word::Flat, "something else was mapped, libraries perhaps");
+        let mapped = Surroundings { mapped_rise: 890 * MIB, ..known.clone() };
+        assert_eq!(judge(&samples, &mapped).word, Word::Mapped);
+        let window = Surroundings { mapped_rise: 500 * MIB, ..known };
+        assert_eq!(judge(&samples, &window).word, Word::Flat, "a bounded window of a larger file");
     }
 
     #[test]
