@@ -22,6 +22,8 @@ use crate::error::Result;
 /// How often a process tree is looked at unless told otherwise.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
+/// A sample that costs less than this is taken at least at two thirds of the usual rate.
+const CHEAP: Duration = Duration::from_millis(1);
 /// How often the kernel is asked what several processes share, at most,
 const SHARES: Duration = Duration::from_secs(1);
 /// and how often for one alone.
@@ -56,6 +58,8 @@ pub struct Sampler {
     shares_pace: Pace,
     machine_pace: Pace,
     mapped_pace: Pace,
+    /// `RssFile` when it was last looked at which files that is.
+    mapped_at: u64,
     finding_pace: Pace,
 }
 
@@ -118,6 +122,7 @@ impl Sampler {
             tree_pace: Pace::new(INTERVAL, 0.0025),
             files_spent: Duration::ZERO,
             shares_pace: Pace::new(SHARES_ALONE, 0.0008),
+            mapped_at: 0,
             mapped_pace: Pace::new(Duration::from_secs(1), 0.0008),
             machine_pace: Pace::new(Duration::from_secs(1), 0.0005),
             finding_pace: Pace::new(Duration::from_millis(250), 0.001),
@@ -210,15 +215,22 @@ impl Sampler {
         }
     }
 
-    /// How much of the files is mapped matters once it may be a good part of them.
+    /// How much of the files is mapped matters once it may be most of them, and again when that has grown
+    /// by a tenth: a handful of times in a run, less often where looking is dear.
     fn measure_mapped(&mut self) {
+        const DEAR: Duration = Duration::from_millis(20);
         let size: u64 = self.files.list().iter().map(|file| file.size).sum();
-        if size == 0 || self.latest.file < size / 2 || !self.mapped_pace.is_due() {
+        let enough = (size / 5 * 4).max(self.mapped_at.saturating_add(size / 10));
+        if size == 0
+            || self.latest.file < enough
+            || (self.mapped_pace.cost > DEAR && !self.mapped_pace.is_due())
+        {
             return;
         }
         let begin = cpu_time();
         if let Some(most) = self.tree.live().iter().max_by_key(|member| member.last.file) {
             self.files.measure_mapped(most.last.pid);
+            self.mapped_at = self.latest.file;
         }
         self.mapped_pace.spent(cpu_time().saturating_sub(begin));
     }
@@ -227,6 +239,8 @@ impl Sampler {
     pub fn pause(&self) -> Duration {
         match self.interval {
             Interval::Every(interval) => interval,
+            // On a busy machine everything takes longer; a verdict still wants its samples.
+            Interval::Auto if self.tree_pace.cost < CHEAP => self.tree_pace.pause().min(INTERVAL * 3 / 2),
             Interval::Auto => self.tree_pace.pause(),
         }
     }

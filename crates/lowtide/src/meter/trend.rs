@@ -51,7 +51,8 @@ pub fn trend(points: &[(f64, u64)], tolerance: u64) -> Option<Trend> {
     let (first, last) = (points.first()?.0, points.last()?.0);
     let begin = first + warm_up(last - first);
     let points = &points[points.partition_point(|point| point.0 < begin)..];
-    let windows = (points.len() / 3).min(MOST_WINDOWS);
+    // Two samples a window at least, because one may be a burst.
+    let windows = (points.len() / 2).min(MOST_WINDOWS);
     if windows < FEWEST_WINDOWS || last - begin < SHORTEST {
         return None;
     }
