@@ -12,6 +12,7 @@ import html
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -84,12 +85,14 @@ def run(folder: Path, size: int, seconds: float, where: str | None) -> None:
         data = Path(name) / "rows.bin"
         make_file(data, size)
         for side, _, program in SIDES:
-            script = folder / f"{side}.py"
+            script = folder / f"{side}_program.py"
             script.write_text(START + program)
             drop(data)
             command = [sys.executable, "-m", "lowtide", "watch", "--quiet", "--file", str(data)]
-            command += ["--json", str(folder / f"{side}.json"), "--html", str(folder / f"{side}.html")]
+            command += ["--json", str(folder / f"{side}.json")]
             subprocess.run([*command, "--", sys.executable, str(script), str(data), str(seconds)], check=True)
+            report = folder / f"{side}.json"
+            report.write_text(without_paths(report.read_text(), {folder: ".", data.parent: "."}))
     device = {"read_ahead_kb": read_ahead(Path(where or tempfile.gettempdir()))}
     machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -102,6 +105,14 @@ def run(folder: Path, size: int, seconds: float, where: str | None) -> None:
         **device,
     }
     (folder / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
+
+
+def without_paths(text: str, names: dict[Path, str]) -> str:
+    """What is kept says nothing about where it was made."""
+    for path, name in names.items():
+        text = text.replace(str(path.resolve()), name)
+    text = re.sub(r"/[^ \"]*/(python)[0-9.]*", r"\1", text)
+    return re.sub(r"/sys/fs/cgroup[^ \":,]*", "/sys/fs/cgroup", text)
 
 
 def read_ahead(folder: Path) -> int | None:

@@ -218,9 +218,9 @@ impl Sampler {
     /// How much of the files is mapped matters once it may be most of them, and again when that has grown
     /// by a tenth: a handful of times in a run, less often where looking is dear.
     fn measure_mapped(&mut self) {
-        const DEAR: Duration = Duration::from_millis(20);
+        const DEAR: Duration = Duration::from_millis(10);
         let size: u64 = self.files.list().iter().map(|file| file.size).sum();
-        let enough = (size / 5 * 4).max(self.mapped_at.saturating_add(size / 10));
+        let enough = (size / 20 * 17).max(self.mapped_at.saturating_add(size / 10));
         if size == 0
             || self.latest.file < enough
             || (self.mapped_pace.cost > DEAR && !self.mapped_pace.is_due())
@@ -343,7 +343,7 @@ fn nearest_group(pid: &str) -> Option<Group> {
 struct Pace {
     least: Duration,
     share: f64,
-    /// What one time costs, averaged over the last few, so that one cold start does not blind us.
+    /// What one time costs: the last time, or the average over the last few if that was more.
     cost: Duration,
     last: Option<Instant>,
 }
@@ -359,7 +359,8 @@ impl Pace {
     }
 
     fn spent(&mut self, cost: Duration) {
-        self.cost = if self.cost.is_zero() { cost } else { (self.cost * 3 + cost) / 4 };
+        // Costs that grow count at once, a single dear time fades.
+        self.cost = cost.max((self.cost * 3 + cost) / 4);
         self.last = Some(Instant::now());
     }
 
