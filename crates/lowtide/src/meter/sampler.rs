@@ -16,7 +16,7 @@ use super::fields::number;
 use super::files::{Cached, Files};
 use super::process::Proc;
 use super::series::{FILE_CURVES, Sample, Series};
-use super::tree::{Root, Tree};
+use super::tree::{Root, Totals, Tree};
 use crate::error::Result;
 
 /// How often a process tree is looked at unless told otherwise.
@@ -29,7 +29,7 @@ const SHARES: Duration = Duration::from_secs(1);
 /// and how often for one alone.
 const SHARES_ALONE: Duration = Duration::from_secs(5);
 /// Asking for the page cache of the files takes at most this part of a core,
-const FILES_SHARE: f64 = 0.004;
+const FILES_SHARE: f64 = 0.003;
 /// and so much once, because without a first full look nothing is known about a file,
 const FILES_AT_FIRST: Duration = Duration::from_millis(8);
 /// and so much at the end.
@@ -121,7 +121,7 @@ impl Sampler {
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
             tree_pace: Pace::new(INTERVAL, 0.0025),
             files_spent: Duration::ZERO,
-            shares_pace: Pace::new(SHARES_ALONE, 0.0008),
+            shares_pace: Pace::new(SHARES, 0.001),
             mapped_at: 0,
             mapped_pace: Pace::new(Duration::from_secs(1), 0.0008),
             machine_pace: Pace::new(Duration::from_secs(1), 0.0005),
@@ -136,9 +136,7 @@ impl Sampler {
         let totals = self.tree.sample(&mut self.proc, seconds);
         let looked = cpu_time();
         self.tree_pace.spent(looked.saturating_sub(begin));
-        // Alone, a process shares nothing that the sums would count twice.
-        self.shares_pace.least = if totals.processes > 1 { SHARES } else { SHARES_ALONE };
-        if self.shares_pace.is_due() && totals.processes > 0 {
+        if self.shares_are_due(&totals) {
             self.tree.measure_shares(&mut self.proc);
             self.shares_pace.spent(cpu_time().saturating_sub(looked));
         }
@@ -181,6 +179,22 @@ impl Sampler {
         }
         self.cpu += cpu_time().saturating_sub(begin);
         &self.latest
+    }
+
+    /// The kernel walks every page table for the shares, so what that will cost is known before. Several
+    /// processes need a first look, or what they share counts several times; one alone can wait for it.
+    fn shares_are_due(&self, totals: &Totals) -> bool {
+        const WALK: Duration = Duration::from_nanos(100);
+        let pages = u32::try_from(totals.rss / 4096).unwrap_or(u32::MAX);
+        let least = if totals.processes > 1 { SHARES } else { SHARES_ALONE };
+        let pause = least.max((WALK * pages).div_f64(self.shares_pace.share));
+        match self.shares_pace.last {
+            Some(last) => totals.processes > 0 && last.elapsed() >= pause.mul_f64(0.9),
+            None => {
+                totals.processes > 1
+                    || (totals.processes == 1 && self.started.elapsed() >= pause.min(least * 12))
+            }
+        }
     }
 
     fn measure_files(&mut self, time: Duration) {
