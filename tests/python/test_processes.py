@@ -135,11 +135,12 @@ def test_a_pool_of_processes(save, method, array):
         assert pool.map_async(first_and_last, [a] * 6).get(60) == [want] * 6
 
 
-@pytest.mark.parametrize("forks", [40, pytest.param(400, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("forks", [20, pytest.param(200, marks=pytest.mark.heavy)])
 def test_fork_while_other_threads_read(save, access, least, array, forks):
     """A lock that another thread held at the fork stays locked in the child for ever."""
     a = lowtide.open(save(array), access=access, budget=least)
     shared = a.shuffled(500, seed=2, with_rows=True)
+    begin = shared.state_dict()
     stop = threading.Event()
 
     def read(seed):
@@ -148,7 +149,7 @@ def test_fork_while_other_threads_read(save, access, least, array, forks):
                 assert (chunk[:, 0] == chunk[:, 1]).all()
             a[seed::997], a[[3, 1, 2]]
             if next(shared, None) is None:
-                stop.set()
+                shared.load_state_dict(begin)
 
     def child():
         assert (a[:: len(array) // 100] == array[:: len(array) // 100]).all()
@@ -157,11 +158,10 @@ def test_fork_while_other_threads_read(save, access, least, array, forks):
         with lowtide.open(a.path, access=a.access, budget=least) as again:
             assert again[7, 0] == 7
         try:
-            at, chunk = next(shared)
+            for at, chunk in itertools.islice(shared, 1):  # none if it was at its end
+                assert (chunk[:, 0] == at).all()
         except RuntimeError as error:  # it was in another thread's hands: that is said, not waited for
             assert "hint: make a new one" in str(error)  # noqa: PT017
-        else:
-            assert (chunk[:, 0] == at).all()
 
     threads = [threading.Thread(target=read, args=(i,)) for i in range(3)]
     [t.start() for t in threads]
@@ -179,7 +179,7 @@ LONG = {
     "a column of a huge file": "a[:, 0]",
     "a huge selection": "a[:(8 << 30) // a.shape[1]]",
     "one long pass": "[None for chunk in b.shuffled(1, seed=1)]",
-    "one chunk of many rows": "next(b.shuffled(1 << 22, seed=1))",
+    "one chunk of many rows": "next(b.shuffled(1 << 20, seed=1))",
 }
 
 
@@ -209,7 +209,7 @@ def test_ctrl_c_ends_long_work(tmp_path, what, access):
             asked = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            assert time.monotonic() - asked < 1.5
+            assert time.monotonic() - asked < 2
         finally:
             process.kill()
 
@@ -239,7 +239,7 @@ def test_ctrl_c_while_another_thread_has_the_iterator(tmp_path):
             asked = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            assert time.monotonic() - asked < 1.5
+            assert time.monotonic() - asked < 2
         finally:
             process.kill()
 

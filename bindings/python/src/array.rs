@@ -304,8 +304,7 @@ impl Array {
         with_rows: bool,
         drop_last: bool,
     ) -> PyResult<Chunks> {
-        chunks::check_blocks(blocks)?;
-        let shuffle = chunks::shuffle(slf.py(), seed, epoch, start, rank, world_size, drop_last)?;
+        let shuffle = chunks::shuffle(slf.py(), seed, epoch, start, rank, world_size, blocks, drop_last)?;
         let yields = if with_rows { chunks::Yields::RowsAndArray } else { chunks::Yields::Array };
         chunks::shuffled(slf.py(), std::slice::from_ref(slf), yields, rows, shuffle)
     }

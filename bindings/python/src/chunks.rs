@@ -3,10 +3,10 @@
 use crate::array::Array;
 use crate::batch;
 use crate::error::{raise, unlocked};
-use lowtide::order::{LastStep, Shard};
-use lowtide::{Shuffle, State};
+use lowtide::order::{LastStep, Mix, Shard};
+use lowtide::{BlockWish, Shuffle, State};
 use numpy::{IntoPyArray, PyArrayDescr};
-use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -63,8 +63,10 @@ pub fn shuffle(
     start: u64,
     rank: Option<u64>,
     world_size: Option<u64>,
+    blocks: Option<&Bound<'_, PyAny>>,
     drop_last: bool,
 ) -> PyResult<Shuffle> {
+    let blocks = block_wish(blocks)?;
     let (rank, world_size) = match (rank, world_size) {
         (Some(rank), Some(world_size)) => (rank, world_size),
         (None, None) => match (from_environment(py, "RANK")?, from_environment(py, "WORLD_SIZE")?) {
@@ -79,7 +81,7 @@ pub fn shuffle(
         _ => return Err(PyValueError::new_err("rank and world_size go together: give both or none")),
     };
     let last = if drop_last { LastStep::Drop } else { LastStep::Split };
-    Ok(Shuffle { seed, epoch, start, shard: Shard::new(rank, world_size).map_err(raise)?, last })
+    Ok(Shuffle { seed, epoch, start, shard: Shard::new(rank, world_size).map_err(raise)?, last, blocks })
 }
 
 /// Python's own view of the environment: `os.environ` can differ from the process's.
@@ -95,10 +97,18 @@ fn from_environment(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
     }
 }
 
-pub fn check_blocks(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    match blocks {
-        None => Ok(()),
-        Some(_) => Err(PyNotImplementedError::new_err("blocks= is not there yet\nhint: the exact shuffle is the default")),
+/// `blocks=`: None, "auto", or the number of rows in a block.
+fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
+    let Some(blocks) = blocks else { return Ok(BlockWish::Exact) };
+    if blocks.extract::<String>().is_ok_and(|word| word == "auto") {
+        return Ok(BlockWish::Auto);
+    }
+    match blocks.extract::<u64>() {
+        Ok(rows) => Ok(BlockWish::Rows(rows)),
+        Err(_) => Err(PyValueError::new_err(format!(
+            "blocks={} is not known\nhint: None for an exact shuffle, \"auto\", or the number of rows in a block",
+            blocks.repr()?
+        ))),
     }
 }
 
@@ -216,6 +226,20 @@ impl Chunks {
         self.with(py, |chunks, _| Ok(chunks.why().to_owned()))
     }
 
+    /// Rows in a block, and blocks that are mixed; None for an exact shuffle.
+    #[getter]
+    fn blocks(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
+        let mix = self.with(py, |chunks, _| Ok(chunks.mix()))?;
+        Ok(mix.map(|mix| (mix.block_rows.get(), mix.buffer_blocks.get())))
+    }
+
+    /// How far the shares of classes in a chunk spread if the file is sorted by class, against a perfect
+    /// shuffle (a ratio of standard deviations): 1.0 is perfect, and an exact shuffle is.
+    #[getter]
+    fn predicted_spread(&self, py: Python<'_>) -> PyResult<f64> {
+        self.with(py, |chunks, _| Ok(chunks.predicted_spread()))
+    }
+
     /// Where the pass stands, as the caller saw it: small, JSON-able, and good for any number of ranks.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.with(py, |chunks, _| chunks.state())?;
@@ -225,6 +249,7 @@ impl Chunks {
         dict.set_item("epoch", state.epoch)?;
         dict.set_item("position", state.position)?;
         dict.set_item("fingerprint", state.fingerprint)?;
+        dict.set_item("blocks", state.mix.map(|mix| [mix.block_rows.get(), mix.buffer_blocks.get()]))?;
         Ok(dict)
     }
 
@@ -241,6 +266,10 @@ impl Chunks {
             epoch: get("epoch")?.extract()?,
             position: get("position")?.extract()?,
             fingerprint: get("fingerprint")?.extract()?,
+            mix: match get("blocks")?.extract::<Option<[u64; 2]>>()? {
+                Some([block_rows, buffer_blocks]) => Some(Mix::new(block_rows, buffer_blocks).map_err(raise)?),
+                None => None,
+            },
         };
         self.with(py, |chunks, _| chunks.load(&state))
     }

@@ -79,8 +79,7 @@ impl Zip {
         with_rows: bool,
         drop_last: bool,
     ) -> PyResult<Chunks> {
-        chunks::check_blocks(blocks)?;
-        let shuffle = chunks::shuffle(py, seed, epoch, start, rank, world_size, drop_last)?;
+        let shuffle = chunks::shuffle(py, seed, epoch, start, rank, world_size, blocks, drop_last)?;
         let yields = if with_rows { Yields::RowsAndTuple } else { Yields::Tuple };
         chunks::shuffled(py, &self.bound(py), yields, rows, shuffle)
     }

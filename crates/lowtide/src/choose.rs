@@ -57,6 +57,8 @@ pub enum Visit {
     Sequential,
     /// Shuffled, with look-ahead.
     Shuffled,
+    /// Whole blocks, shuffled.
+    Blocks,
     /// As somebody asks for them.
     Random,
 }
@@ -159,14 +161,17 @@ impl Facts {
         let windows = self.guarded && window_for(self.budget).is_ok();
         if self.is_warm() {
             return match self.visit {
-                Visit::Shuffled if self.row < SMALL_ROW && windows => {
+                Visit::Shuffled | Visit::Blocks if self.row < SMALL_ROW && windows => {
                     (Access::Advise, format!("{WARM_SMALL} a bounded mapped window or by reads, whichever proves faster"))
                 }
                 _ => (Access::Read, "the file is in the page cache, and reads copy from there".into()),
             };
         }
         match cache {
-            Cache::Keep => (Access::Read, "the file is not in memory, and reads in parallel bring it in".into()),
+            Cache::Keep if self.visit == Visit::Sequential && self.direct => {
+                (Access::Direct, "the file is not in memory, and a deep queue of unbuffered reads is the fastest way through it".into())
+            }
+            Cache::Keep => (Access::Read, "the file is not in memory, and many reads at once bring it in".into()),
             Cache::Drop if self.direct => {
                 (Access::Direct, format!("{} are too large to keep in memory, and unbuffered reads leave the page cache alone", human(self.len)))
             }
@@ -263,6 +268,7 @@ mod tests {
         let warm = Facts { cached: Some(4 * GIB), ..facts() };
         let tight = Facts { room: GIB, ..facts() };
         assert_eq!(of(facts()), (Access::Read, Cache::Keep));
+        assert_eq!(of(Facts { visit: Visit::Sequential, ..facts() }), (Access::Direct, Cache::Drop));
         assert_eq!(of(warm), (Access::Advise, Cache::Keep));
         assert_eq!(of(Facts { guarded: false, ..warm }), (Access::Read, Cache::Keep));
         assert_eq!(of(Facts { budget: 1 << 20, ..warm }), (Access::Read, Cache::Keep));

@@ -1,37 +1,29 @@
 //! Rows of one array or several, a chunk at a time, in file order or shuffled.
 //!
-//! A [`Chunks`] is an iterator whose whole state is one number: how many rows all ranks have taken. For a
-//! shuffled pass over small rows it looks ahead over as many coming chunks as the budget allows, so that
-//! their rows can be read in the order in which they lie in the file; chunks are handed out one by one,
-//! in exact order. The look-ahead starts with one chunk and grows: the first one does not wait for all of
-//! it. From the second group on a thread of its own reads while the caller works.
+//! A [`Chunks`] is an iterator whose whole state is one number: how many rows all ranks have taken. What is
+//! read when is decided in `reader.rs`; here chunks are handed out one by one, in exact order. The first
+//! one is read in the caller's own thread; after it a thread of its own reads while the caller works.
 
 use crate::array::Array;
 use crate::batch::Batch;
-use crate::choose::{self, Choice, Trial, Visit};
+use crate::choose::{Choice, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
-use crate::order::{LastStep, Order, Permutation, Sequential, Shard, Steps};
-use crate::plan::{self, Interrupt};
+use crate::order::{Blocks, LastStep, Mix, Permutation, Sequential, Shard, Steps};
+use crate::plan::Interrupt;
 use crate::pool::Block;
 use crate::prefetch::{Pace, Prefetch, Produce};
-use crate::store::{Access, Read, Store, WINDOWS, window_for};
+use crate::reader::{Group, Pass, Reader, Spec, chunk_bytes, mix_room, planned_row_bytes};
+use crate::store::Access;
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
-const LARGE_ROW: usize = 64 << 10;
-/// Bytes to read ahead in file order: from a disk enough to keep it busy, from memory what stays in cache.
-const AHEAD_COLD: u64 = 32 << 20;
-/// See [`AHEAD_COLD`].
-const AHEAD_WARM: u64 = 8 << 20;
-/// How long a choice of `auto` holds: what is in memory changes while we read.
-const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
-/// What planning one row takes: its number, and where it goes.
-const PLAN_BYTES: u64 = (size_of::<Read<'_>>() + size_of::<u64>()) as u64;
+/// The block of `blocks="auto"`: from here on our disk, with many in flight, reads at three quarters of its
+/// sequential rate or more. A constant, because the order must not depend on how fast a disk was today.
+const BLOCK_BYTES: u64 = 128 << 10;
 
 /// Which shuffled pass, and which part of it.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +38,27 @@ pub struct Shuffle {
     pub shard: Shard,
     /// What happens to the rows that do not fill a step.
     pub last: LastStep,
+    /// Rows anywhere, or whole blocks of them.
+    pub blocks: BlockWish,
+}
+
+/// What is shuffled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockWish {
+    /// Rows: every order is as likely as any other.
+    #[default]
+    Exact,
+    /// Blocks of a size that a disk reads well, mixed as far as the budget allows.
+    Auto,
+    /// Blocks of so many rows, mixed as far as the budget allows.
+    Rows(u64),
+    /// Exactly this.
+    Mix(Mix),
 }
 
 impl Default for Shuffle {
     fn default() -> Self {
-        Self { seed: 0, epoch: 0, start: 0, shard: Shard::default(), last: LastStep::Split }
+        Self { seed: 0, epoch: 0, start: 0, shard: Shard::default(), last: LastStep::Split, blocks: BlockWish::Exact }
     }
 }
 
@@ -65,6 +73,8 @@ pub struct State {
     pub position: u64,
     /// Which data it was: see [`Array::fingerprint`].
     pub fingerprint: String,
+    /// The blocks of a block shuffle: they depend on the budget, and the order on them.
+    pub mix: Option<Mix>,
 }
 
 /// Several arrays with the same rows: their chunks come together.
@@ -118,7 +128,8 @@ impl Zip {
     /// Rows one after another, `rows` at a time, in file order.
     pub fn chunks(&self, rows: usize) -> Result<Chunks> {
         let steps = Shard::default().steps(self.rows(), 0, at_least_one(rows)?, LastStep::Split)?;
-        Chunks::new(&self.arrays, Pass::Sequential, steps, rows)
+        self.arrays.iter().try_for_each(|array| fits(array, rows))?;
+        Chunks::with(self.arrays.clone(), Shuffle::default(), Pass::Sequential(Sequential::new(self.rows())), steps)
     }
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
@@ -132,8 +143,51 @@ impl Zip {
                 ));
             }
         }
-        let pass = Pass::Shuffled { order: Permutation::new(self.rows(), shuffle.seed, shuffle.epoch), shuffle };
-        Chunks::new(&self.arrays, pass, steps, rows)
+        self.arrays.iter().try_for_each(|array| fits(array, rows))?;
+        Chunks::with(self.arrays.clone(), shuffle, self.pass(&shuffle)?, steps)
+    }
+}
+
+impl Zip {
+    /// The order of a shuffled pass.
+    fn pass(&self, shuffle: &Shuffle) -> Result<Pass> {
+        let rows = self.rows();
+        let mix = match shuffle.blocks {
+            BlockWish::Exact => return Ok(Pass::Exact(Permutation::new(rows, shuffle.seed, shuffle.epoch))),
+            BlockWish::Mix(mix) => mix,
+            BlockWish::Auto => {
+                let (row, room) = self.rooms();
+                Mix::choose(row, rows, room, BLOCK_BYTES)
+            }
+            BlockWish::Rows(block_rows) => {
+                let (row, room) = self.rooms();
+                let fitting = (room / row).saturating_sub(rows % block_rows.max(1));
+                Mix::new(block_rows, (fitting / block_rows.max(1)).max(1))?
+            }
+        };
+        let order = Blocks::new(rows, shuffle.seed, shuffle.epoch, mix);
+        for array in &self.arrays {
+            let needs = order.largest_mix().saturating_mul(planned_row_bytes(array.row_bytes()));
+            if needs > mix_room(array.budget().limit()) {
+                return Err(Error::Budget {
+                    what: format!("mixing {} blocks of {} rows", mix.buffer_blocks, mix.block_rows),
+                    needs: needs / 7 * 16,
+                    limit: array.budget().limit(),
+                    hint: "smaller blocks, or a larger budget=".into(),
+                });
+            }
+        }
+        Ok(Pass::Blocks(order))
+    }
+
+    /// What one row of all arrays takes while it waits, and what they may take together.
+    fn rooms(&self) -> (u64, u64) {
+        let rooms = self.arrays.iter().map(|array| {
+            let sharing = self.arrays.iter().filter(|a| a.budget().is(array.budget())).count() as u64;
+            (planned_row_bytes(array.row_bytes()), mix_room(array.budget().limit()) / sharing)
+        });
+        // The array that fits fewest rows decides.
+        rooms.min_by_key(|(row, room)| room / row).unwrap_or((1, 0))
     }
 }
 
@@ -141,233 +195,6 @@ fn at_least_one(rows: usize) -> Result<u64> {
     match rows {
         0 => Err(Error::argument("a chunk of 0 rows has no end", "give the number of rows in a chunk")),
         rows => Ok(rows as u64),
-    }
-}
-
-/// Which rows, when.
-#[derive(Debug)]
-enum Pass {
-    Sequential,
-    Shuffled { order: Permutation, shuffle: Shuffle },
-}
-
-/// Which rows of which arrays: all that a reader needs to know, and that never changes.
-#[derive(Debug)]
-struct Spec {
-    arrays: Vec<Array>,
-    pass: Pass,
-    steps: Steps,
-}
-
-impl Spec {
-    fn step_rows(&self, step: u64) -> usize {
-        self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
-    }
-
-    fn visit(&self) -> Visit {
-        match self.pass {
-            Pass::Sequential => Visit::Sequential,
-            Pass::Shuffled { .. } => Visit::Shuffled,
-        }
-    }
-
-    /// How each array is read now.
-    fn choose(&self) -> Result<Vec<Choice>> {
-        self.arrays.iter().map(|array| choose::access(array, self.visit())).collect()
-    }
-}
-
-/// Chunks that were read together, in order.
-#[derive(Debug)]
-struct Group {
-    chunks: VecDeque<Vec<Batch>>,
-    choice: Choice,
-    /// How long reading it took.
-    took: Duration,
-}
-
-/// Reads the coming chunks, group by group.
-#[derive(Debug)]
-struct Reader {
-    spec: Arc<Spec>,
-    choices: Vec<Choice>,
-    chosen: Instant,
-    /// The first step that is not read yet.
-    next: u64,
-    /// How many chunks the last group held.
-    ahead: u64,
-    /// Whether the caller works on one group while the next is read: then they share the budget.
-    pace: Arc<AtomicBool>,
-    trial: Trial,
-}
-
-impl Produce for Reader {
-    type Item = Group;
-
-    fn produce(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Group>> {
-        if self.next >= self.spec.steps.count() {
-            return None;
-        }
-        let answer = match self.read_group(interrupt) {
-            // One of many chunks failed: read them one by one, so that the error comes with its own chunk.
-            Err(error) if self.ahead > 1 && !matches!(error, Error::Interrupted | Error::Closed { .. }) => {
-                self.ahead = 0;
-                self.read_group(interrupt)
-            }
-            answer => answer,
-        };
-        if let Ok(group) = &answer {
-            self.next += group.chunks.len() as u64;
-        } else {
-            self.ahead = 0;
-        }
-        Some(answer)
-    }
-}
-
-impl Reader {
-    fn new(spec: Arc<Spec>, choices: Vec<Choice>, next: u64, pace: Arc<AtomicBool>) -> Self {
-        Self { spec, choices, chosen: Instant::now(), next, ahead: 0, pace, trial: Trial::default() }
-    }
-
-    /// Reads the next chunk, and as many after it as the look-ahead allows.
-    fn read_group(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
-        let spec = self.spec.clone();
-        if self.chosen.elapsed() > CHOOSE_AGAIN && spec.arrays.iter().any(|a| a.access() == Access::Auto) {
-            self.choices = spec.choose()?; // the file may be in memory by now
-            self.chosen = Instant::now();
-        }
-        let automatic = spec.arrays[0].access() == Access::Auto;
-        if automatic && spec.arrays.len() == 1 {
-            self.trial.decide(&mut self.choices[0]);
-        }
-        let began = Instant::now();
-        let wanted = self.look_ahead()?.min(spec.steps.count() - self.next).max(1);
-        self.ahead = wanted;
-        let mut memory: Vec<Vec<Block>> = Vec::new();
-        for step in self.next..self.next + wanted {
-            match self.blocks(step, wanted)? {
-                Some(blocks) => memory.push(blocks),
-                None => break,
-            }
-        }
-        if memory.is_empty() {
-            // Someone else holds the budget. One chunk is the caller's as soon as it is read: it needs none.
-            memory.extend(self.blocks(self.next, 1)?);
-        }
-        self.ahead = memory.len() as u64;
-        for (index, (array, choice)) in spec.arrays.iter().zip(&self.choices).enumerate() {
-            let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
-            let store = array.store(choice.access, choice.cache)?;
-            self.read_array(array, &*store, out, interrupt)?;
-        }
-        let mut chunks = VecDeque::with_capacity(memory.len());
-        for (step, blocks) in (self.next..).zip(memory) {
-            let rows = spec.step_rows(step);
-            let batches = blocks.into_iter().zip(&spec.arrays).map(|(block, array)| {
-                let mut shape = array.shape().to_vec();
-                shape[0] = rows;
-                Batch::new(block, array.dtype(), shape, array.layout().order)
-            });
-            chunks.push_back(batches.collect());
-        }
-        let took = began.elapsed();
-        self.trial.note(&self.choices[0], chunks.len(), took);
-        Ok(Group { chunks, choice: self.choices[0].clone(), took })
-    }
-
-    /// How many chunks to read at once. While the caller works on one group and the next is being read, they
-    /// share the budget; otherwise a group may have all of it.
-    fn look_ahead(&self) -> Result<u64> {
-        let rows = self.spec.step_rows(self.next) as u64;
-        let mut most = u64::MAX;
-        let mut sorted = false;
-        for (array, choice) in self.spec.arrays.iter().zip(&self.choices) {
-            let budget = array.budget();
-            let windows = match choice.access {
-                Access::Remap | Access::Advise => window_for(budget.limit())? * WINDOWS,
-                _ => 0,
-            };
-            // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
-            let room = (budget.limit() / 8 * 7).saturating_sub(windows);
-            let groups = 1 + u64::from(self.pace.load(Ordering::Relaxed));
-            let room = (room / groups).min(budget.available().saturating_sub(windows));
-            // Arrays that share a budget share its room.
-            let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
-            let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
-            most = most.min(room / sharing / chunk);
-            if self.spec.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
-                // Nothing is gained by sorting: enough to keep the store's threads busy.
-                let store = array.store(choice.access, choice.cache)?;
-                let busy = if store.cost().waits() { AHEAD_COLD } else { AHEAD_WARM };
-                most = most.min(busy / chunk);
-            } else {
-                sorted = true;
-            }
-        }
-        // From one chunk, which comes at once, to all there is room for, in three steps.
-        let growth = if sorted { 8 } else { 4 };
-        Ok(most.min(self.ahead * growth).max(1))
-    }
-
-    /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
-    fn blocks(&self, step: u64, wanted: u64) -> Result<Option<Vec<Block>>> {
-        let rows = self.spec.step_rows(step) as u64;
-        let mut blocks = Vec::with_capacity(self.spec.arrays.len());
-        for array in &self.spec.arrays {
-            let (budget, len) = (array.budget(), chunk_bytes(array, rows));
-            if wanted == 1 {
-                blocks.push(Block::for_caller(budget, len)?);
-            } else {
-                match Block::counted(budget, len)? {
-                    Some(block) => blocks.push(block),
-                    None => return Ok(None),
-                }
-            }
-        }
-        Ok(Some(blocks))
-    }
-
-    /// Reads one array's part of the coming steps into `out`, one buffer a step.
-    fn read_array<'a>(
-        &self,
-        array: &Array,
-        store: &dyn Store,
-        out: impl ExactSizeIterator<Item = &'a mut [u8]>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let row = array.row_bytes();
-        let ranges = (self.next..).map_while(|step| self.spec.steps.range(step));
-        if row == 0 {
-            return Ok(());
-        }
-        let stop = || if array.is_closed() { Err(Error::Closed { path: array.path().to_owned() }) } else { interrupt() };
-        let mut reads = Vec::new();
-        match &self.spec.pass {
-            Pass::Sequential if array.layout().order == AxisOrder::Fortran => {
-                return ranges.zip(out).try_for_each(|(range, out)| array.rows_into(range, store, out, &stop));
-            }
-            Pass::Sequential => {
-                let offset = |range: Range<u64>| array.layout().offset + range.start * row as u64;
-                reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
-            }
-            Pass::Shuffled { order, .. } => {
-                let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
-                // Where the budget is in others' hands the plan of a single chunk is made all the same.
-                let _plan = array.budget().lease(total * PLAN_BYTES);
-                reads.reserve_exact(usize::try_from(total).unwrap_or(0));
-                let mut rows = Vec::new();
-                for (range, out) in ranges.zip(out) {
-                    rows.resize(usize::try_from(range.end - range.start).unwrap_or(0), 0);
-                    order.fill(range.start, &mut rows);
-                    let offset = |&n: &u64| array.layout().offset + n * row as u64;
-                    let places = out.chunks_exact_mut(row);
-                    reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
-                }
-                return plan::fetch(store, array.budget(), &mut reads, &stop);
-            }
-        }
-        plan::fetch(store, array.budget(), &mut reads, &stop)
     }
 }
 
@@ -403,13 +230,14 @@ impl Deref for Chunk {
 #[derive(Debug)]
 pub struct Chunks {
     spec: Arc<Spec>,
+    shuffle: Shuffle,
     /// Steps that were delivered.
     delivered: u64,
     /// Chunks that are read and not yet delivered: the ones from `delivered` on.
     ready: VecDeque<Vec<Batch>>,
     reading: Reading,
     choice: Choice,
-    pace: Arc<AtomicBool>,
+    overlap: Arc<AtomicBool>,
     /// When the last group was handed over, and how long reading it had taken.
     handed: (Instant, Duration),
 }
@@ -426,19 +254,14 @@ enum Reading {
 }
 
 impl Chunks {
-    fn new(arrays: &[Array], pass: Pass, steps: Steps, rows: usize) -> Result<Self> {
-        arrays.iter().try_for_each(|array| fits(array, rows))?;
-        Self::with(Spec { arrays: arrays.to_vec(), pass, steps })
-    }
-
-    fn with(spec: Spec) -> Result<Self> {
-        let spec = Arc::new(spec);
+    fn with(arrays: Vec<Array>, shuffle: Shuffle, pass: Pass, steps: Steps) -> Result<Self> {
+        let spec = Arc::new(Spec { arrays, pass, steps });
         let choices = spec.choose()?;
         let choice = choices[0].clone();
-        let pace = Arc::new(AtomicBool::new(true));
-        let reading = Reading::Here(Reader::new(spec.clone(), choices, 0, pace.clone()));
+        let overlap = Arc::new(AtomicBool::new(true));
+        let reading = Reading::Here(Reader::new(spec.clone(), choices, 0, overlap.clone()));
         let handed = (Instant::now(), Duration::ZERO);
-        Ok(Self { spec, delivered: 0, ready: VecDeque::new(), reading, choice, pace, handed })
+        Ok(Self { spec, shuffle, delivered: 0, ready: VecDeque::new(), reading, choice, overlap, handed })
     }
 
     /// The way of access that is taken now (of the first array, where there are several).
@@ -459,19 +282,13 @@ impl Chunks {
     /// The rows at some positions of this pass.
     pub fn rows_at(&self, positions: Range<u64>) -> Vec<u64> {
         let mut rows = vec![0; usize::try_from(positions.end.saturating_sub(positions.start)).unwrap_or(0)];
-        match &self.spec.pass {
-            Pass::Sequential => Sequential::new(self.spec.arrays[0].rows()).fill(positions.start, &mut rows),
-            Pass::Shuffled { order, .. } => order.fill(positions.start, &mut rows),
-        }
+        self.spec.pass.order().fill(positions.start, &mut rows);
         rows
     }
 
     /// Where the pass stands, as the caller saw it: chunks that are only read do not count.
     pub fn state(&self) -> Result<State> {
-        let (seed, epoch) = match &self.spec.pass {
-            Pass::Sequential => (0, 0),
-            Pass::Shuffled { shuffle, .. } => (shuffle.seed, shuffle.epoch),
-        };
+        let Shuffle { seed, epoch, .. } = self.shuffle;
         let fingerprints: Vec<String> = self.spec.arrays.iter().map(Array::fingerprint).collect::<Result<_>>()?;
         let steps = &self.spec.steps;
         let done = self.delivered == steps.count();
@@ -480,7 +297,7 @@ impl Chunks {
             0 => steps.start(),
             n => steps.position_after(n - 1),
         };
-        Ok(State { seed, epoch: epoch.wrapping_add(u64::from(done)), position, fingerprint: fingerprints.join("-") })
+        Ok(State { seed, epoch: epoch.wrapping_add(u64::from(done)), position, fingerprint: fingerprints.join("-"), mix: self.mix() })
     }
 
     /// Goes on from where a state was taken, with this iterator's rank and chunk size.
@@ -495,17 +312,35 @@ impl Chunks {
                 "open the files that the state was taken from, in the same order",
             ));
         }
-        let rows = self.spec.arrays[0].rows();
-        let steps = self.spec.steps.restart(rows, state.position)?;
-        let pass = match &self.spec.pass {
-            Pass::Sequential => Pass::Sequential,
-            Pass::Shuffled { shuffle, .. } => Pass::Shuffled {
-                order: Permutation::new(rows, state.seed, state.epoch),
-                shuffle: Shuffle { seed: state.seed, epoch: state.epoch, start: state.position, ..*shuffle },
-            },
-        };
-        *self = Self::with(Spec { arrays: self.spec.arrays.clone(), pass, steps })?;
+        let zip = Zip { arrays: self.spec.arrays.clone() };
+        let steps = self.spec.steps.restart(zip.rows(), state.position)?;
+        if let Pass::Sequential(order) = &self.spec.pass {
+            *self = Self::with(zip.arrays, self.shuffle, Pass::Sequential(order.clone()), steps)?;
+            return Ok(());
+        }
+        let State { seed, epoch, position: start, .. } = *state;
+        let blocks = state.mix.map_or(BlockWish::Exact, BlockWish::Mix);
+        let shuffle = Shuffle { seed, epoch, start, blocks, ..self.shuffle };
+        let pass = zip.pass(&shuffle)?;
+        *self = Self::with(zip.arrays, shuffle, pass, steps)?;
         Ok(())
+    }
+
+    /// The blocks of a block shuffle.
+    pub fn mix(&self) -> Option<Mix> {
+        match &self.spec.pass {
+            Pass::Blocks(order) => Some(order.mix()),
+            _ => None,
+        }
+    }
+
+    /// How far the shares of classes in a chunk spread if the file is sorted by class, against a perfect
+    /// shuffle: a ratio of standard deviations. 1 is perfect, and an exact shuffle is.
+    pub fn predicted_spread(&self) -> f64 {
+        match &self.spec.pass {
+            Pass::Blocks(order) => order.predicted_spread(self.spec.steps.batch()),
+            _ => 1.0,
+        }
     }
 
     /// The next chunk, or `None` after the last. `interrupt` is asked during long reads and waits.
@@ -541,10 +376,10 @@ impl Chunks {
                 Ok(choices) => choices,
                 Err(error) => return Some(Err(error)),
             };
-            self.reading = Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.pace.clone()));
+            self.reading = Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.overlap.clone()));
         }
         if let Reading::Here(reader) = &mut self.reading {
-            if self.delivered == 0 || reader.next == 0 {
+            if self.delivered == 0 || reader.is_new() {
                 return reader.produce(interrupt);
             }
             if let Reading::Here(reader) = std::mem::replace(&mut self.reading, Reading::Nobody) {
@@ -554,8 +389,8 @@ impl Chunks {
         // A caller who takes chunks much faster than they can be read gains nothing from reading ahead, and much
         // from larger groups: fewer sweeps over the file.
         let (handed, took) = self.handed;
-        let overlap = self.spec.visit() == Visit::Sequential || handed.elapsed() * 4 > took;
-        self.pace.store(overlap, Ordering::Relaxed);
+        let overlap = self.spec.pass.visit() != Visit::Shuffled || handed.elapsed() * 4 > took;
+        self.overlap.store(overlap, Ordering::Relaxed);
         let pace = if overlap { Pace::Ahead } else { Pace::OnDemand };
         match &mut self.reading {
             Reading::Ahead(prefetch) => prefetch.next(pace, interrupt),
@@ -570,11 +405,6 @@ impl Iterator for Chunks {
     fn next(&mut self) -> Option<Self::Item> {
         self.next_chunk(&|| Ok(()))
     }
-}
-
-/// Bytes of `rows` rows; `usize::MAX` where that overflows, which then fits no budget.
-fn chunk_bytes(array: &Array, rows: u64) -> usize {
-    usize::try_from(rows).ok().and_then(|rows| rows.checked_mul(array.row_bytes())).unwrap_or(usize::MAX)
 }
 
 /// Refuses what cannot fit before anything is read.

@@ -83,7 +83,7 @@ class Array:
         start: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        blocks: None = None,
+        blocks: Literal["auto"] | int | None = None,
         with_rows: bool = False,
         drop_last: bool = False,
     ) -> Chunks: ...
@@ -108,6 +108,10 @@ class Chunks:
     def access(self) -> _Access: ...
     @property
     def why(self) -> str: ...
+    @property
+    def blocks(self) -> tuple[int, int] | None: ...
+    @property
+    def predicted_spread(self) -> float: ...
     def state_dict(self) -> _State: ...
     def load_state_dict(self, state: _State | dict[str, Any]) -> None: ...
 
@@ -128,7 +132,7 @@ class Zip:
         start: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        blocks: None = None,
+        blocks: Literal["auto"] | int | None = None,
         with_rows: bool = False,
         drop_last: bool = False,
     ) -> Chunks: ...

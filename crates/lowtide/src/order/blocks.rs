@@ -97,6 +97,11 @@ impl Blocks {
         Self { len, mix, key, shuffled, mixes, head, tail: rest - head, takes_rest }
     }
 
+    /// The sizes it was made with.
+    pub fn mix(&self) -> Mix {
+        self.mix
+    }
+
     /// The positions of the mix that holds `position`: what to read at once, so that each block is read
     /// once. Empty past the end.
     pub fn mix_range(&self, position: u64) -> Range<u64> {

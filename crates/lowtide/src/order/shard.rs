@@ -122,6 +122,11 @@ impl Steps {
         self.shard.steps(len, start, self.batch, self.last)
     }
 
+    /// Positions that one rank takes in a full step.
+    pub fn batch(&self) -> u64 {
+        self.batch
+    }
+
     /// The first position.
     pub fn start(&self) -> u64 {
         self.start

@@ -1,9 +1,10 @@
 //! Unbuffered reads, many in flight: cold data larger than memory. The page cache is left alone.
 //!
 //! Reads are cut into aligned pieces that go through bounce buffers of the budget, up to [`DEPTH`] at a
-//! time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. A piece
-//! that somebody else has in the page cache is copied from there. Where the filesystem cannot read
-//! unbuffered (tmpfs), or says it can and does not, [`DirectStore::new`] says so.
+//! time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. What
+//! somebody has in the page cache is read from the disk all the same: a read through the page cache could
+//! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
+//! [`DirectStore::new`] says so.
 
 use super::model::Model;
 use super::uring::Ring;
@@ -12,13 +13,11 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use crate::sys;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Requests in flight in one ring: 32 gave 67,000 a second, 128 gave 74,000, two rings of 64 twice that.
 pub const DEPTH: usize = 64;
@@ -32,8 +31,6 @@ const BOUNCE: usize = 8 << 20;
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
 const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5 };
-/// How often it is asked whether anything of the file is in the page cache.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +59,6 @@ pub struct DirectStore {
     /// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
     rings: Mutex<(u64, Vec<Ring>)>,
     model: Model,
-    started: Instant,
-    /// When the page cache was last asked about (in milliseconds), and whether it had anything of the file.
-    cached: (AtomicU64, AtomicU64),
 }
 
 impl DirectStore {
@@ -88,10 +82,7 @@ impl DirectStore {
                 hint: "access=\"read\" works in any budget".into(),
             });
         }
-        // Through the descriptor, not the path: the file may have been replaced since it was opened.
-        let path = format!("/proc/self/fd/{}", source.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+        let file = source.reopen(OFlags::DIRECT);
         let file = file.map_err(|e| unsupported(&format!("opening with O_DIRECT gave: {e}")))?;
         let align = sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
         Ok(Self {
@@ -102,8 +93,6 @@ impl DirectStore {
             budget: budget.clone(),
             rings: Mutex::default(),
             model: Model::new(PRIOR),
-            started: Instant::now(),
-            cached: (AtomicU64::new(0), AtomicU64::new(u64::MAX)),
         })
     }
 
@@ -132,28 +121,6 @@ impl DirectStore {
         }
     }
 
-    /// Whether anything of the file is in the page cache, asked now and then.
-    fn is_partly_cached(&self) -> bool {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last = self.cached.1.load(Ordering::Relaxed);
-        let stale = last == u64::MAX || now - self.cached.0.load(Ordering::Relaxed) > LOOK.as_millis() as u64;
-        if !stale {
-            return last == 1;
-        }
-        let any = sys::cached_bytes(&*self.source, 0, 0).is_ok_and(|cached| cached > 0);
-        self.cached.0.store(now, Ordering::Relaxed);
-        self.cached.1.store(u64::from(any), Ordering::Relaxed);
-        any
-    }
-
-    /// Copies a piece from the page cache if all of it is there; a copy brings nothing in.
-    fn read_cached(&self, read: &mut Read<'_>) -> bool {
-        let page = sys::page() as u64;
-        let (start, end) = (read.offset / page * page, read.end().next_multiple_of(page));
-        sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached >= end - start)
-            && self.source.file().read_exact_at(read.into, read.offset).is_ok()
-    }
-
     /// What came of a piece: `got` bytes from the aligned offset on, in `slot`.
     fn take(&self, read: &mut Read<'_>, slot: &[u8], got: usize) -> Result<()> {
         let lead = self.lead(read);
@@ -179,7 +146,30 @@ impl DirectStore {
         (self.lead(read) + read.into.len()).next_multiple_of(self.align)
     }
 
-    fn by_ring(&self, pieces: &mut [Read<'_>]) -> Result<()> {
+    /// Cuts reads into pieces that fit in a slot of `slot` bytes.
+    fn cut<'a>(&self, reads: &'a mut [Read<'_>], slot: usize) -> Result<Vec<Read<'a>>> {
+        let longest = slot - 2 * self.align; // both ends may have to be aligned
+        let mut pieces = Vec::with_capacity(reads.len());
+        for read in reads {
+            if i64::try_from(read.end().saturating_add(self.align as u64)).is_err() {
+                return Err(self.source.cut(read, self.source.len_now()?));
+            }
+            let mut offset = read.offset;
+            for into in read.into.chunks_mut(longest) {
+                let piece = Read { offset, into };
+                offset = piece.end();
+                pieces.push(piece);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// The largest slot that `bounce` bytes should be divided into: at least four in flight.
+    fn slot(&self, bounce: usize) -> usize {
+        (bounce / 4).min(LARGEST).max(4 * self.align).min(bounce) / self.align * self.align
+    }
+
+    fn by_ring(&self, reads: &mut [Read<'_>]) -> Result<()> {
         let rest = sys::locked(&self.rings, |(generation, rings)| {
             if *generation != sys::generation() {
                 std::mem::forget(std::mem::take(rings)); // the parent's: not even closing them is ours
@@ -191,12 +181,13 @@ impl DirectStore {
             Some(ring) => ring,
             None => Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(self.source.path(), "set io_uring up", e))?,
         };
+        let mut pieces = self.cut(reads, self.slot(ring.bounce_len()))?;
         let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
         let failed = |e| Error::io(self.source.path(), "read the file", e);
         ring.run(
             &self.file,
             slot,
-            pieces,
+            &mut pieces,
             |piece| (piece.offset - self.lead(piece) as u64, self.span(piece)),
             |piece, bytes, got| self.take(piece, bytes, got),
             failed,
@@ -205,9 +196,10 @@ impl DirectStore {
         Ok(())
     }
 
-    fn by_threads(&self, pieces: &mut [Read<'_>]) -> Result<()> {
-        let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
+    fn by_threads(&self, reads: &mut [Read<'_>]) -> Result<()> {
         let mut bounce = self.bounce()?;
+        let mut pieces = self.cut(reads, self.slot(bounce.len()))?;
+        let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
         std::thread::scope(|scope| {
@@ -216,9 +208,10 @@ impl DirectStore {
                 .zip(bounce.chunks_exact_mut(slot))
                 .map(|(pieces, slot)| scope.spawn(move || pieces.iter_mut().try_for_each(|p| self.read_one(p, slot))))
                 .collect();
-            workers.into_iter().try_for_each(|worker| {
+            let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            };
+            workers.into_iter().try_for_each(join)
         })
     }
 
@@ -236,27 +229,9 @@ impl DirectStore {
 
 impl Store for DirectStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        let cached = self.is_partly_cached();
-        let largest = LARGEST.min(usize::try_from(self.budget.limit() / 64).unwrap_or(LARGEST)).max(4 * self.align)
-            - 2 * self.align;
-        let mut pieces = Vec::with_capacity(reads.len());
-        for read in reads {
-            if i64::try_from(read.end().saturating_add(self.align as u64)).is_err() {
-                return Err(self.source.cut(read, self.source.len_now()?));
-            }
-            let mut offset = read.offset;
-            for into in read.into.chunks_mut(largest) {
-                let mut piece = Read { offset, into };
-                offset = piece.end();
-                if !(cached && self.read_cached(&mut piece)) {
-                    pieces.push(piece);
-                }
-            }
-        }
         match self.engine {
-            _ if pieces.is_empty() => Ok(()),
-            Engine::Uring => self.by_ring(&mut pieces),
-            Engine::Threads => self.by_threads(&mut pieces),
+            Engine::Uring => self.by_ring(reads),
+            Engine::Threads => self.by_threads(reads),
         }
     }
 

@@ -81,8 +81,6 @@ impl ReadStore {
                 "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
             )
         })?;
-        // Without read-ahead folios stay small, and what we read is all that comes in.
-        let _ = rustix::fs::fadvise(self.source.file(), 0, None, Advice::Random);
         self.drop.store(EVICT, Ordering::Relaxed);
         self.read(read)
     }

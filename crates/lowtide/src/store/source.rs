@@ -2,7 +2,7 @@
 
 use super::Read;
 use crate::error::{Error, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Advice, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -36,6 +36,10 @@ impl Source {
                 "a pipe or a device cannot be read in any order: copy it into a file first",
             ));
         }
+        // Without read-ahead, reading brings in what is read and nothing else: we plan our own. More than that: a
+        // page that read-ahead has marked starts the next read-ahead when it is read, even through another
+        // descriptor, and so on through the whole file.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Self { path: path.to_owned(), file, len: meta.len() })
     }
 
@@ -57,6 +61,14 @@ impl Source {
     /// The open file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The same file again with other flags: through the descriptor, not the path, which may mean another
+    /// file by now.
+    pub(super) fn reopen(&self, flags: OFlags) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+        Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
     /// Its size now.

@@ -54,8 +54,16 @@ impl Ring {
         Ok(Self { ring: IoUring::new(entries)?, bounce, depth })
     }
 
+    /// Bytes of its buffer.
+    pub fn bounce_len(&self) -> usize {
+        self.bounce.len()
+    }
+
     /// Reads every piece: `place` says the aligned offset and length, `take` gets the bytes and how many came.
     /// Pieces are cut so that `slot` bytes hold any of them.
+    ///
+    /// # Panics
+    /// Where a slot is larger than the buffer: before anything is read.
     pub fn run<'p>(
         &mut self,
         file: &File,
@@ -65,7 +73,8 @@ impl Ring {
         mut take: impl FnMut(&mut Read<'p>, &[u8], usize) -> Result<()>,
         failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
-        let slots = (self.bounce.len() / slot).min(self.depth).max(1);
+        let slots = (self.bounce.len() / slot.max(1)).min(self.depth);
+        assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce.len());
         let start = self.bounce.as_ptr();
         let fd = types::Fd(file.as_raw_fd());
         let mut free: Vec<usize> = (0..slots).collect();
@@ -79,7 +88,8 @@ impl Ring {
                 let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
                 let into = start.wrapping_add(at * slot);
                 let read = opcode::Read::new(fd, into, len).offset(offset).build().user_data(at as u64);
-                // SAFETY: the file is open and slot `at` of the bounce buffer unused until `flight` has seen the
+                // SAFETY: the file is open; slot `at` lies inside the bounce buffer (there are `slots` of `slot` bytes, and
+                // `len` is at most `slot`) and is unused until `flight` has seen the
                 // completion: `flight` waits for it even when dropped early. The queue has room: it is as
                 // deep as there are slots.
                 if unsafe { flight.ring.submission().push(&read) }.is_err() {

@@ -3,14 +3,12 @@
 //! One fault can map 2 MiB, so counting rows bounds nothing. These stores walk the sorted reads through
 //! windows of address range, aligned to 2 MiB, and take each window away before the next one: `remap`
 //! by unmapping it, `advise` by `MADV_DONTNEED`. At most [`WINDOWS`] of them exist at once. Where the page
-//! cache is to be left as found, windows that were not cached before are dropped from it behind us.
+//! cache is to be left as found, windows that are not in it are read instead.
 
 use super::map::{MAPPED, Mapping, Renew, inside};
 use super::{Cache, Cost, Read, ReadStore, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
-use rustix::fs::Advice;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,25 +102,26 @@ fn walk(
     Ok(())
 }
 
-/// What happens to the page cache behind a window.
+/// What the page cache may keep.
 #[derive(Debug)]
 enum Behind {
-    /// Nothing.
+    /// Whatever faults bring in.
     Keep,
-    /// What we brought in goes. Reads of windows that were cached in part go through the store here: which
-    /// of their pages are ours could not be told afterwards.
-    Drop(ReadStore),
+    /// What was there before us. A fault reads around itself, as far as the device's read_ahead_kb says and
+    /// past the window's end, and whose pages those are cannot be told afterwards. So only windows that are
+    /// cached whole are looked at through the map; the others are read, without a trace.
+    AsFound(ReadStore),
 }
 
 impl Behind {
     fn new(source: &Arc<Source>, cache: Cache) -> Self {
         match cache {
             Cache::Keep => Self::Keep,
-            Cache::Drop => Self::Drop(ReadStore::new(source.clone(), Cache::Drop)),
+            Cache::Drop => Self::AsFound(ReadStore::new(source.clone(), Cache::Drop)),
         }
     }
 
-    /// Reads `touched` by `mapped` or around it, and cleans up.
+    /// Reads `touched` by `mapped` or around it.
     fn read(
         &self,
         source: &Source,
@@ -130,18 +129,12 @@ impl Behind {
         touched: &mut [Read<'_>],
         mapped: impl FnOnce(&mut [Read<'_>]) -> Result<()>,
     ) -> Result<()> {
-        let Self::Drop(around) = self else { return mapped(touched) };
+        let Self::AsFound(around) = self else { return mapped(touched) };
         let len = range.end - range.start;
-        match sys::cached_bytes(source, range.start, len) {
-            Ok(0) => {
-                mapped(touched)?;
-                // The whole window, aligned to 2 MiB: a partly covered large folio would stay.
-                let _ = rustix::fs::fadvise(source.file(), range.start, NonZeroU64::new(len), Advice::DontNeed);
-                Ok(())
-            }
-            Ok(cached) if cached >= len => mapped(touched),
-            _ => touched.iter_mut().try_for_each(|read| around.read_many(&mut [read.clip(range)])),
+        if sys::cached_bytes(source, range.start, len).is_ok_and(|cached| cached >= len) {
+            return mapped(touched);
         }
+        touched.iter_mut().try_for_each(|read| around.read_many(&mut [read.clip(range)]))
     }
 }
 

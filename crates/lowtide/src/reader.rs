@@ -1,0 +1,354 @@
+//! Reads the coming chunks of an iteration, group by group.
+//!
+//! A group is as many chunks as the budget allows: their rows are read in the order in which they lie in
+//! the file, and each goes to its place in its chunk. The first group is one chunk, so that it comes at
+//! once; the next ones grow. In a block shuffle a group is a mix, so that every block is read once; a chunk
+//! that lies across two mixes waits, half filled, for the second.
+
+use crate::array::Array;
+use crate::batch::Batch;
+use crate::choose::{self, Choice, Trial, Visit};
+use crate::error::{Error, Result};
+use crate::format::Order as AxisOrder;
+use crate::order::{Blocks, Order, Permutation, Sequential, Steps};
+use crate::plan::{self, Interrupt};
+use crate::pool::Block;
+use crate::prefetch::Produce;
+use crate::store::{Access, Read, Store, WINDOWS, window_for};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
+const LARGE_ROW: usize = 64 << 10;
+/// Bytes to read ahead in file order: from a disk enough to keep it busy, from memory what stays in cache.
+const AHEAD_COLD: u64 = 32 << 20;
+/// See [`AHEAD_COLD`].
+const AHEAD_WARM: u64 = 8 << 20;
+/// How long a choice of `auto` holds: what is in memory changes while we read.
+const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
+/// What planning one row takes: its number, and where it goes.
+const PLAN_BYTES: u64 = (size_of::<Read<'_>>() + size_of::<u64>()) as u64;
+
+/// Which rows, when.
+#[derive(Debug)]
+pub(crate) enum Pass {
+    /// In file order.
+    Sequential(Sequential),
+    /// Every row anywhere.
+    Exact(Permutation),
+    /// Whole blocks, mixed.
+    Blocks(Blocks),
+}
+
+impl Pass {
+    pub(crate) fn order(&self) -> &dyn Order {
+        match self {
+            Self::Sequential(order) => order,
+            Self::Exact(order) => order,
+            Self::Blocks(order) => order,
+        }
+    }
+
+    pub(crate) fn visit(&self) -> Visit {
+        match self {
+            Self::Sequential(_) => Visit::Sequential,
+            Self::Exact(_) => Visit::Shuffled,
+            Self::Blocks(_) => Visit::Blocks,
+        }
+    }
+}
+
+/// Which rows of which arrays: all that a reader needs to know, and that never changes.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) arrays: Vec<Array>,
+    pub(crate) pass: Pass,
+    pub(crate) steps: Steps,
+}
+
+impl Spec {
+    fn step_rows(&self, step: u64) -> usize {
+        self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
+    }
+
+    /// How each array is read now.
+    pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
+        self.arrays.iter().map(|array| choose::access(array, self.pass.visit())).collect()
+    }
+}
+
+/// What the blocks of a mix may take of a budget: two groups, and an eighth that stays free.
+pub(crate) fn mix_room(budget: u64) -> u64 {
+    budget / 16 * 7
+}
+
+/// What a row takes while it waits, beside its bytes.
+pub(crate) fn planned_row_bytes(row: usize) -> u64 {
+    row as u64 + PLAN_BYTES
+}
+
+/// Chunks that were read together, in order.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) chunks: VecDeque<Vec<Batch>>,
+    pub(crate) choice: Choice,
+    /// How long reading it took.
+    pub(crate) took: Duration,
+}
+
+/// Reads the coming chunks.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    spec: Arc<Spec>,
+    choices: Vec<Choice>,
+    chosen: Instant,
+    /// The first step that is not read yet.
+    next: u64,
+    /// The memory of step `next` where some of it is read already, and the position up to which it is.
+    half: Option<(Vec<Block>, u64)>,
+    /// How many chunks the last group held.
+    ahead: u64,
+    /// Whether the caller works on one group while the next is read: then they share the budget.
+    overlap: Arc<AtomicBool>,
+    trial: Trial,
+}
+
+impl Produce for Reader {
+    type Item = Group;
+
+    fn produce(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Group>> {
+        if self.next >= self.spec.steps.count() {
+            return None;
+        }
+        let answer = match self.read_group(interrupt) {
+            // One of many chunks failed: read them one by one, so that the error comes with its own chunk.
+            Err(error) if self.ahead > 1 && !matches!(error, Error::Interrupted | Error::Closed { .. }) => {
+                self.ahead = 0;
+                self.read_group(interrupt)
+            }
+            answer => answer,
+        };
+        match &answer {
+            Ok(group) => self.next += group.chunks.len() as u64,
+            Err(_) => (self.ahead, self.half) = (0, None),
+        }
+        Some(answer)
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(spec: Arc<Spec>, choices: Vec<Choice>, next: u64, overlap: Arc<AtomicBool>) -> Self {
+        let chosen = Instant::now();
+        Self { spec, choices, chosen, next, half: None, ahead: 0, overlap, trial: Trial::default() }
+    }
+
+    /// Whether nothing has been read yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Reads the next chunk, and as many after it as the look-ahead allows.
+    fn read_group(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
+        let began = Instant::now();
+        self.choose_again()?;
+        let mut memory = self.memory()?;
+        loop {
+            let until = self.read_memory(&mut memory, interrupt)?;
+            let last = self.next + memory.len() as u64 - 1;
+            let whole = self.spec.steps.range(last).is_none_or(|range| range.end <= until);
+            self.half = None;
+            if !whole && let Some(blocks) = memory.pop() {
+                self.half = Some((blocks, until));
+            }
+            if !memory.is_empty() {
+                break;
+            }
+            memory = self.half.iter_mut().map(|(blocks, _)| std::mem::take(blocks)).collect();
+        }
+        let chunks: VecDeque<_> = (self.next..).zip(memory).map(|(step, blocks)| self.batches(step, blocks)).collect();
+        let took = began.elapsed();
+        self.trial.note(&self.choices[0], chunks.len(), took);
+        Ok(Group { chunks, choice: self.choices[0].clone(), took })
+    }
+
+    fn choose_again(&mut self) -> Result<()> {
+        let automatic = |array: &Array| array.access() == Access::Auto;
+        if self.chosen.elapsed() > CHOOSE_AGAIN && self.spec.arrays.iter().any(automatic) {
+            self.choices = self.spec.choose()?; // the file may be in memory by now
+            self.chosen = Instant::now();
+        }
+        if let [array] = &*self.spec.arrays
+            && automatic(array)
+        {
+            self.trial.decide(&mut self.choices[0]);
+        }
+        Ok(())
+    }
+
+    /// Memory for the steps to read at once, a block for each array: what is half read first.
+    fn memory(&mut self) -> Result<Vec<Vec<Block>>> {
+        let wanted = self.look_ahead()?.min(self.spec.steps.count() - self.next).max(1);
+        let mut memory: Vec<Vec<Block>> = Vec::new();
+        if let Some((blocks, _)) = &mut self.half {
+            memory.push(std::mem::take(blocks));
+        }
+        self.ahead = wanted;
+        for step in self.next + memory.len() as u64..self.next + wanted {
+            match self.blocks(step, wanted)? {
+                Some(blocks) => memory.push(blocks),
+                None => break,
+            }
+        }
+        if memory.is_empty() {
+            // Someone else holds the budget. One chunk is the caller's as soon as it is read: it needs none.
+            memory.extend(self.blocks(self.next, 1)?);
+        }
+        self.ahead = memory.len() as u64;
+        Ok(memory)
+    }
+
+    /// How many chunks to read at once. While the caller works on one group and the next is being read, they
+    /// share the budget; otherwise a group may have all of it.
+    fn look_ahead(&self) -> Result<u64> {
+        let rows = self.spec.step_rows(self.next) as u64;
+        let mut most = u64::MAX;
+        let mut sorted = false;
+        for (array, choice) in self.spec.arrays.iter().zip(&self.choices) {
+            let budget = array.budget();
+            let windows = match choice.access {
+                Access::Remap | Access::Advise => window_for(budget.limit())? * WINDOWS,
+                _ => 0,
+            };
+            // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
+            let room = (budget.limit() / 8 * 7).saturating_sub(windows);
+            let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
+            let room = (room / groups).min(budget.available().saturating_sub(windows));
+            // Arrays that share a budget share its room.
+            let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
+            let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
+            most = most.min(room / sharing / chunk);
+            if self.spec.pass.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
+                // Nothing is gained by sorting: enough to keep the store's threads busy.
+                let store = array.store(choice.access, choice.cache)?;
+                let busy = if store.cost().waits() { AHEAD_COLD } else { AHEAD_WARM };
+                most = most.min(busy / chunk);
+            } else {
+                sorted = true;
+            }
+        }
+        if let Pass::Blocks(order) = &self.spec.pass {
+            // To the end of the mix, and no further: the chunk that crosses it is read in two halves.
+            let end = self.until(order);
+            let crossing = |step: &u64| self.spec.steps.range(*step).is_some_and(|range| range.start < end);
+            return Ok((self.next..).take_while(crossing).count() as u64);
+        }
+        // From one chunk, which comes at once, to all there is room for, in three steps.
+        let growth = if sorted { 8 } else { 4 };
+        Ok(most.min(self.ahead * growth).max(1))
+    }
+
+    /// The position up to which the next group may read: the end of the mix that is under way.
+    fn until(&self, order: &Blocks) -> u64 {
+        let next = self.spec.steps.range(self.next).map_or(0, |range| range.start);
+        order.mix_range(self.half.as_ref().map_or(next, |(_, until)| *until)).end
+    }
+
+    /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
+    fn blocks(&self, step: u64, wanted: u64) -> Result<Option<Vec<Block>>> {
+        let rows = self.spec.step_rows(step) as u64;
+        let mut blocks = Vec::with_capacity(self.spec.arrays.len());
+        for array in &self.spec.arrays {
+            let (budget, len) = (array.budget(), chunk_bytes(array, rows));
+            if wanted == 1 {
+                blocks.push(Block::for_caller(budget, len)?);
+            } else {
+                match Block::counted(budget, len)? {
+                    Some(block) => blocks.push(block),
+                    None => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(blocks))
+    }
+
+    fn batches(&self, step: u64, blocks: Vec<Block>) -> Vec<Batch> {
+        let batch = |(block, array): (Block, &Array)| {
+            let mut shape = array.shape().to_vec();
+            shape[0] = self.spec.step_rows(step);
+            Batch::new(block, array.dtype(), shape, array.layout().order)
+        };
+        blocks.into_iter().zip(&self.spec.arrays).map(batch).collect()
+    }
+
+    /// Fills the memory of the coming steps, from where the last group stopped up to the position that is
+    /// returned.
+    fn read_memory(&self, memory: &mut [Vec<Block>], interrupt: Interrupt<'_>) -> Result<u64> {
+        let from = self.half.as_ref().map_or(0, |(_, until)| *until);
+        let until = match &self.spec.pass {
+            Pass::Blocks(order) => self.until(order),
+            _ => u64::MAX,
+        };
+        for (index, (array, choice)) in self.spec.arrays.iter().zip(&self.choices).enumerate() {
+            let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
+            let store = array.store(choice.access, choice.cache)?;
+            let stop = || match array.is_closed() {
+                true => Err(Error::Closed { path: array.path().to_owned() }),
+                false => interrupt(),
+            };
+            self.read_array(array, &*store, from..until, out, &stop)?;
+        }
+        Ok(until)
+    }
+
+    /// Reads one array's rows of the coming steps into `out`, one buffer a step: those at positions in `part`.
+    fn read_array<'a>(
+        &self,
+        array: &Array,
+        store: &dyn Store,
+        part: Range<u64>,
+        out: impl ExactSizeIterator<Item = &'a mut [u8]>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let row = array.row_bytes();
+        if row == 0 {
+            return Ok(());
+        }
+        let ranges = (self.next..).map_while(|step| self.spec.steps.range(step));
+        let mut reads = Vec::new();
+        if let Pass::Sequential(_) = self.spec.pass {
+            if array.layout().order == AxisOrder::Fortran {
+                return ranges.zip(out).try_for_each(|(range, out)| array.rows_into(range, store, out, interrupt));
+            }
+            let offset = |range: Range<u64>| array.layout().offset + range.start * row as u64;
+            reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
+            return plan::fetch(store, array.budget(), &mut reads, interrupt);
+        }
+        let order = self.spec.pass.order();
+        let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
+        // Where the budget is in others' hands the plan of a single chunk is made all the same.
+        let _plan = array.budget().lease(total * PLAN_BYTES);
+        reads.reserve_exact(usize::try_from(total).unwrap_or(0));
+        let mut rows = Vec::new();
+        for (range, out) in ranges.zip(out) {
+            let (start, end) = (range.start.max(part.start), range.end.min(part.end));
+            if start >= end {
+                continue;
+            }
+            let at = |position: u64| usize::try_from(position - range.start).unwrap_or(0);
+            rows.resize(at(end) - at(start), 0);
+            order.fill(start, &mut rows);
+            let offset = |&n: &u64| array.layout().offset + n * row as u64;
+            let places = out[at(start) * row..at(end) * row].chunks_exact_mut(row);
+            reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
+        }
+        plan::fetch(store, array.budget(), &mut reads, interrupt)
+    }
+}
+
+/// Bytes of `rows` rows; `usize::MAX` where that overflows, which then fits no budget.
+pub(crate) fn chunk_bytes(array: &Array, rows: u64) -> usize {
+    usize::try_from(rows).ok().and_then(|rows| rows.checked_mul(array.row_bytes())).unwrap_or(usize::MAX)
+}
