@@ -28,8 +28,8 @@ use panel::{Paint, chart, wrap};
 /// Run a command and see where its memory goes
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-Verdicts, worst first: leak (anonymous memory keeps growing), shared (/dev/shm grows), mapped (mapped file
-pages grow: reclaimable, but Slurm counts them), cache (only the page cache of the watched files grows),
+Verdicts, worst first: leak (anonymous memory keeps growing), shared (/dev/shm grows), mapped (mapped file \
+pages grow: reclaimable, but Slurm counts them), cache (only the page cache of the watched files grows), \
 flat; unknown when the run was too short.
 
 Examples:

@@ -22,8 +22,8 @@ use crate::error::Result;
 /// How often a process tree is looked at unless told otherwise.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A sample that costs less than this is taken at least at two thirds of the usual rate.
-const CHEAP: Duration = Duration::from_millis(1);
+/// So few processes are looked at at two thirds of the usual rate at least: some 0.1 ms each.
+const FEW: u32 = 8;
 /// How often the kernel is asked what several processes share, at most,
 const SHARES: Duration = Duration::from_secs(1);
 /// and how often for one alone.
@@ -32,8 +32,8 @@ const SHARES_ALONE: Duration = Duration::from_secs(5);
 const FILES_SHARE: f64 = 0.003;
 /// and so much once, because without a first full look nothing is known about a file,
 const FILES_AT_FIRST: Duration = Duration::from_millis(8);
-/// and so much at the end.
-const FILES_AT_LAST: Duration = Duration::from_millis(50);
+/// and so much at the end, when nobody is disturbed any more.
+const FILES_AT_LAST: Duration = Duration::from_millis(250);
 
 /// Looks at a process tree.
 #[derive(Debug)]
@@ -253,8 +253,8 @@ impl Sampler {
     pub fn pause(&self) -> Duration {
         match self.interval {
             Interval::Every(interval) => interval,
-            // On a busy machine everything takes longer; a verdict still wants its samples.
-            Interval::Auto if self.tree_pace.cost < CHEAP => self.tree_pace.pause().min(INTERVAL * 3 / 2),
+            // Interrupts of a busy machine count as ours; a verdict still wants its samples.
+            Interval::Auto if self.latest.processes <= FEW => self.tree_pace.pause().min(INTERVAL * 3 / 2),
             Interval::Auto => self.tree_pace.pause(),
         }
     }

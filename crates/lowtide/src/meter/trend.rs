@@ -96,11 +96,15 @@ fn floors(points: &[(f64, u64)], begin: f64, end: f64, count: usize) -> Vec<(f64
     floors
 }
 
-/// Programs give memory back at the very end: a fall within the last tenth is not part of the trend.
+/// Programs give memory back at the end: what only falls within the last quarter is not part of the trend.
 fn without_release(floors: &[(f64, f64)]) -> &[(f64, f64)] {
-    let keep = floors.len() - floors.len() / 10 - 1;
     let peak = (0..floors.len()).max_by(|&a, &b| floors[a].1.total_cmp(&floors[b].1)).unwrap_or(0);
-    if peak + 1 >= keep && keep >= FEWEST_WINDOWS - 1 { &floors[..=peak] } else { floors }
+    let falls = floors[peak..].windows(2).all(|pair| pair[1].1 <= pair[0].1);
+    if falls && peak + 1 >= FEWEST_WINDOWS && peak >= floors.len() * 3 / 4 - 1 {
+        &floors[..=peak]
+    } else {
+        floors
+    }
 }
 
 /// The median of all slopes between two points, and the 95 % interval after Sen (1968).
@@ -267,8 +271,13 @@ mod tests {
 
     #[test]
     fn release_at_the_end_does_not_hide_a_leak() {
-        let points = run(10.0, |t| if t < 9.6 { 100.0 + 50.0 * t } else { 100.0 });
-        assert_eq!(shape(&points), Some(Shape::Growing));
+        for released_in in [0.1, 0.4, 1.0, 1.6] {
+            let end = 10.0 - released_in;
+            let grown = 50.0 * end;
+            let points =
+                run(10.0, |t| 100.0 + if t < end { 50.0 * t } else { grown * (10.0 - t) / released_in });
+            assert_eq!(shape(&points), Some(Shape::Growing), "released in {released_in} s");
+        }
     }
 
     #[test]
