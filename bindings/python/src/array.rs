@@ -119,7 +119,8 @@ impl Array {
         out: &'a Bound<'py, PyAny>,
         shape: &[usize],
     ) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
-        let array = out.cast::<PyUntypedArray>().map_err(|_| PyTypeError::new_err("out must be a NumPy array"))?;
+        let array =
+            out.cast::<PyUntypedArray>().map_err(|_| PyTypeError::new_err("out must be a NumPy array"))?;
         let flags = out.getattr("flags")?;
         if array.shape() != shape || !array.dtype().is_equiv_to(self.descr(py)) {
             return Err(PyValueError::new_err(format!(
@@ -139,7 +140,8 @@ impl Array {
     /// Mapped access without our SIGBUS handler in place: a file that is cut would end the process.
     pub fn warn_unguarded(&self, py: Python<'_>) -> PyResult<()> {
         if lowtide::choose::unguarded(self.inner.access()) {
-            let message = c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
+            let message =
+                c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
                 through a map may end the process; access=\"read\" is safe";
             PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1)?; // we have no frame: 1 is the caller
         }
@@ -238,7 +240,10 @@ impl Array {
         let shape = lowtide::format::shape_text(self.inner.shape());
         let (path, access) = (self.inner.path().display(), self.inner.access());
         let closed = if self.inner.is_closed() { ", closed" } else { "" };
-        Ok(format!("<lowtide.Array {path:?} shape={shape} dtype={} access={access}{closed}>", self.descr(py).str()?))
+        Ok(format!(
+            "<lowtide.Array {path:?} shape={shape} dtype={} access={access}{closed}>",
+            self.descr(py).str()?
+        ))
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -264,7 +269,9 @@ impl Array {
         let ndim = shape.len().cast_signed();
         let from_start = if axis < 0 { axis + ndim } else { axis };
         let Some(axis) = usize::try_from(from_start).ok().filter(|&axis| axis < shape.len()) else {
-            return Err(PyValueError::new_err(format!("axis {axis} is out of bounds for array of dimension {ndim}")));
+            return Err(PyValueError::new_err(format!(
+                "axis {axis} is out of bounds for array of dimension {ndim}"
+            )));
         };
         let numbers = py.import("numpy")?.call_method1("asarray", (rows,))?;
         if numbers.getattr("dtype")?.getattr("kind")?.extract::<char>()? == 'b' {
@@ -365,7 +372,9 @@ impl Array {
 #[pyo3(name = "_reopen")]
 pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
     py.import("numpy")?;
-    let get = |key: &str| arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")));
+    let get = |key: &str| {
+        arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")))
+    };
     let access: Access = get("access")?.extract::<String>()?.parse().map_err(raise)?;
     let cache: CacheWish = get("cache")?.extract::<String>()?.parse().map_err(raise)?;
     let order = if get("fortran")?.is_truthy()? { Order::Fortran } else { Order::C };

@@ -3,7 +3,9 @@
 use lowtide::Batch;
 use lowtide::format::Order;
 use lowtide::pool::Block;
-use numpy::npyffi::{NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, get_type_object, npy_intp};
+use numpy::npyffi::{
+    NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, get_type_object, npy_intp,
+};
 use numpy::{PyArrayDescr, PyUntypedArray};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
@@ -27,7 +29,11 @@ pub enum Shown {
 }
 
 /// The batch as an array of its own shape.
-pub fn ndarray<'py>(py: Python<'py>, batch: Batch, descr: &Bound<'py, PyArrayDescr>) -> PyResult<Bound<'py, PyAny>> {
+pub fn ndarray<'py>(
+    py: Python<'py>,
+    batch: Batch,
+    descr: &Bound<'py, PyArrayDescr>,
+) -> PyResult<Bound<'py, PyAny>> {
     let shown = vec![Shown::Kept; batch.shape().len()];
     shaped(py, batch, descr, &shown)
 }
@@ -127,4 +133,3 @@ impl Out {
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 }
-

@@ -39,7 +39,9 @@ fn size(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
     given.extract::<u64>().map_err(|_| {
         let shown = given.repr().map_or_else(|_| "that".into(), |r| r.to_string());
-        PyTypeError::new_err(format!("{shown} is not a size\nhint: a number of bytes or a text like \"512MiB\""))
+        PyTypeError::new_err(format!(
+            "{shown} is not a size\nhint: a number of bytes or a text like \"512MiB\""
+        ))
     })
 }
 

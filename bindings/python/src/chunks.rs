@@ -37,7 +37,12 @@ pub fn zipped(arrays: &[Bound<'_, Array>]) -> PyResult<lowtide::Zip> {
     lowtide::Zip::new(arrays.iter().map(|a| a.get().inner.clone()).collect()).map_err(raise)
 }
 
-pub fn sequential(py: Python<'_>, arrays: &[Bound<'_, Array>], yields: Yields, rows: usize) -> PyResult<Chunks> {
+pub fn sequential(
+    py: Python<'_>,
+    arrays: &[Bound<'_, Array>],
+    yields: Yields,
+    rows: usize,
+) -> PyResult<Chunks> {
     let zip = zipped(arrays)?;
     let inner = py.detach(|| zip.chunks(rows)).map_err(raise)?;
     Chunks::new(py, arrays, yields, inner)
@@ -93,7 +98,9 @@ fn from_environment(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
     let text: String = value.extract()?;
     match text.trim().parse() {
         Ok(number) => Ok(Some(number)),
-        Err(_) => Err(PyValueError::new_err(format!("the environment has {name}={text:?}, which is not a number"))),
+        Err(_) => {
+            Err(PyValueError::new_err(format!("the environment has {name}={text:?}, which is not a number")))
+        }
     }
 }
 
@@ -113,12 +120,18 @@ fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
 }
 
 impl Chunks {
-    fn new(py: Python<'_>, arrays: &[Bound<'_, Array>], yields: Yields, inner: lowtide::Chunks) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        arrays: &[Bound<'_, Array>],
+        yields: Yields,
+        inner: lowtide::Chunks,
+    ) -> PyResult<Self> {
         for array in arrays {
             array.get().warn_unguarded(py)?;
         }
         let message = "%s: access %s because %s";
-        let arguments = (message, arrays[0].get().inner.path().to_owned(), inner.access().name(), inner.why().to_owned());
+        let arguments =
+            (message, arrays[0].get().inner.path().to_owned(), inner.access().name(), inner.why().to_owned());
         py.import("logging")?.call_method1("getLogger", ("lowtide",))?.call_method1("debug", arguments)?;
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();
         Ok(Self { inner: Mutex::new(inner), holder: AtomicU32::new(0), descrs, yields })
@@ -255,11 +268,14 @@ impl Chunks {
 
     /// Goes on from where a `state_dict` was taken, under any number of ranks.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        let missing = |key: &str| PyValueError::new_err(format!("the state has no {key:?}: is it from state_dict()?"));
+        let missing =
+            |key: &str| PyValueError::new_err(format!("the state has no {key:?}: is it from state_dict()?"));
         let get = |key: &str| state.get_item(key)?.ok_or_else(|| missing(key));
         let version: u64 = get("version")?.extract()?;
         if version != 1 {
-            return Err(PyValueError::new_err(format!("the state has version {version}, this Lowtide knows version 1")));
+            return Err(PyValueError::new_err(format!(
+                "the state has version {version}, this Lowtide knows version 1"
+            )));
         }
         let state = State {
             seed: get("seed")?.extract()?,
@@ -267,7 +283,9 @@ impl Chunks {
             position: get("position")?.extract()?,
             fingerprint: get("fingerprint")?.extract()?,
             mix: match get("blocks")?.extract::<Option<[u64; 2]>>()? {
-                Some([block_rows, buffer_blocks]) => Some(Mix::new(block_rows, buffer_blocks).map_err(raise)?),
+                Some([block_rows, buffer_blocks]) => {
+                    Some(Mix::new(block_rows, buffer_blocks).map_err(raise)?)
+                }
                 None => None,
             },
         };

@@ -183,7 +183,11 @@ fn integers(array: &Bound<'_, PyAny>, axis: usize, n: usize) -> PyResult<Vec<usi
     let numpy = array.py().import("numpy")?;
     let flat = array.call_method0("ravel")?;
     // A uint64 above 2^63 would come out negative: and mean another row.
-    let wide = if flat.getattr("dtype")?.getattr("str")?.extract::<String>()?.ends_with("u8") { "uint64" } else { "int64" };
+    let wide = if flat.getattr("dtype")?.getattr("str")?.extract::<String>()?.ends_with("u8") {
+        "uint64"
+    } else {
+        "int64"
+    };
     let flat = numpy.call_method1("ascontiguousarray", (flat, wide))?;
     if wide == "uint64" {
         let flat = flat.cast_into::<PyArray1<u64>>()?.readonly();

@@ -53,7 +53,9 @@ pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
     refuse_private(&map, "what was written to it is not in the file")?;
     let filename = map.getattr("filename")?;
     if filename.is_none() {
-        return Err(PyValueError::new_err("this memmap has no file name: it was made from an open file object\nhint: open the file by its path"));
+        return Err(PyValueError::new_err(
+            "this memmap has no file name: it was made from an open file object\nhint: open the file by its path",
+        ));
     }
     let array = given.cast::<PyUntypedArray>()?;
     let flags = given.getattr("flags")?;
@@ -62,7 +64,9 @@ pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
     } else if flags.getattr("f_contiguous")?.is_truthy()? {
         Order::Fortran
     } else {
-        return Err(PyValueError::new_err("a view with gaps cannot be adopted\nhint: adopt the whole memmap, then index"));
+        return Err(PyValueError::new_err(
+            "a view with gaps cannot be adopted\nhint: adopt the whole memmap, then index",
+        ));
     };
     // A view has its parent's `offset`, not its own, so we count from where the map begins. An empty array
     // has no bytes, and its address means nothing.
@@ -122,12 +126,16 @@ fn base_memmap<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         }
         at = at.getattr_opt("base")?.unwrap_or_else(|| given.py().None().into_bound(given.py()));
     }
-    Err(PyTypeError::new_err("this NumPy array is in memory, not an np.memmap\nhint: lowtide reads files; give it a path"))
+    Err(PyTypeError::new_err(
+        "this NumPy array is in memory, not an np.memmap\nhint: lowtide reads files; give it a path",
+    ))
 }
 
 fn refuse_private(map: &Bound<'_, PyAny>, because: &str) -> PyResult<()> {
     match map.getattr("mode")?.extract::<String>()?.as_str() {
-        "c" | "copyonwrite" => Err(PyValueError::new_err(format!("a copy-on-write memmap is private: {because}"))),
+        "c" | "copyonwrite" => {
+            Err(PyValueError::new_err(format!("a copy-on-write memmap is private: {because}")))
+        }
         _ => Ok(()),
     }
 }

@@ -65,14 +65,21 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     write(&path, args.size, &progress)?;
 
     let mut outcomes = Vec::new();
-    for (way, name) in [("memmap", "np.memmap, held"), ("recreate", "np.memmap, a new one per chunk"), ("lowtide", "lowtide")] {
+    for (way, name) in [
+        ("memmap", "np.memmap, held"),
+        ("recreate", "np.memmap, a new one per chunk"),
+        ("lowtide", "lowtide"),
+    ] {
         progress.say(&format!("{name} …"));
         outcomes.push(measure(way, name, &path, args, context, &progress)?);
     }
     drop(progress);
     if args.json {
-        println!("{:#}", json!({ "bytes": args.size, "row_bytes": ROW, "chunk_rows": CHUNK,
-            "ways": outcomes.iter().map(Outcome::json).collect::<Vec<_>>() }));
+        println!(
+            "{:#}",
+            json!({ "bytes": args.size, "row_bytes": ROW, "chunk_rows": CHUNK,
+            "ways": outcomes.iter().map(Outcome::json).collect::<Vec<_>>() })
+        );
     } else {
         print(&outcomes, args.size);
     }
@@ -81,7 +88,10 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
 
 /// Writes rows whose every number is the row's number.
 fn write(path: &Path, bytes: u64, progress: &Progress) -> Result<()> {
-    let failed = |e: std::io::Error| Error::io(path, "write the demo's file", e).with_hint("--dir and --size choose another place and size");
+    let failed = |e: std::io::Error| {
+        Error::io(path, "write the demo's file", e)
+            .with_hint("--dir and --size choose another place and size")
+    };
     let rows = bytes / ROW;
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {}), }}", ROW / 4);
@@ -118,7 +128,10 @@ fn measure(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| Error::io(&python, "start Python", e).with_hint("the demo compares with NumPy: it needs a Python with numpy and lowtide"))?;
+        .map_err(|e| {
+            Error::io(&python, "start Python", e)
+                .with_hint("the demo compares with NumPy: it needs a Python with numpy and lowtide")
+        })?;
     let answer = watch(&mut child, name, path, progress);
     let _ = child.kill(); // it waits for its standard input to close; a failed one may still run
     let _ = child.wait();
@@ -133,7 +146,9 @@ fn watch(child: &mut Child, name: &'static str, path: &Path, progress: &Progress
         )
     };
     let pid = child.id();
-    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(broken()) };
+    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(broken());
+    };
     let mut lines = BufReader::new(stdout).lines();
     if lines.next().and_then(std::io::Result::ok).as_deref() != Some("ready") {
         return Err(broken());
@@ -149,7 +164,11 @@ fn watch(child: &mut Child, name: &'static str, path: &Path, progress: &Progress
         if let Some(now) = proc.process(pid) {
             outcome.anon = outcome.anon.max(now.anon.saturating_sub(before.anon));
             outcome.file = outcome.file.max(now.file.saturating_sub(before.file));
-            progress.say(&format!("{name}: {:.0} s, mapped {}", started.elapsed().as_secs_f64(), human(now.file)));
+            progress.say(&format!(
+                "{name}: {:.0} s, mapped {}",
+                started.elapsed().as_secs_f64(),
+                human(now.file)
+            ));
         }
         match answer.recv_timeout(Duration::from_millis(10)) {
             Ok(line) => break line,
@@ -179,7 +198,9 @@ impl Outcome {
 fn print(outcomes: &[Outcome], bytes: u64) {
     let heading = format!("One shuffled pass over {}, rows of {ROW} bytes, chunks of {CHUNK}", human(bytes));
     anstream::println!("\n{BOLD}{heading}{BOLD:#}");
-    anstream::println!("{DIM}each way in a process of its own, from a cold page cache; memory as the kernel counts it, peak{DIM:#}\n");
+    anstream::println!(
+        "{DIM}each way in a process of its own, from a cold page cache; memory as the kernel counts it, peak{DIM:#}\n"
+    );
     let mapped = |o: &Outcome| {
         let style = if o.file > bytes / 4 { RED } else { GREEN };
         Cell::from(human(o.file)).styled(style)
@@ -189,7 +210,11 @@ fn print(outcomes: &[Outcome], bytes: u64) {
         .map(|o| {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate, for people
             let rate = draw::thousands(o.rate() as u64);
-            let whole = if o.rows * ROW >= bytes { String::new() } else { format!(" ({} %)", o.rows * ROW * 100 / bytes) };
+            let whole = if o.rows * ROW >= bytes {
+                String::new()
+            } else {
+                format!(" ({} %)", o.rows * ROW * 100 / bytes)
+            };
             vec![
                 Cell::from(o.name).styled(BOLD),
                 rate.into(),

@@ -1,6 +1,7 @@
 //! How the command looks: tables, errors with their hints, and a line of progress.
 
 use anstyle::{AnsiColor, Style};
+use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
 /// For what matters.
@@ -66,7 +67,7 @@ pub fn table(head: &[&str], rows: &[Vec<Cell>]) {
             let space = " ".repeat(width - cell.text.chars().count());
             let (before, after) = if i == 0 { ("", &*space) } else { (&*space, "") };
             let Cell { text: content, style } = cell;
-            text.push_str(&format!("  {before}{style}{content}{style:#}{after}"));
+            let _ = write!(text, "  {before}{style}{content}{style:#}{after}");
         }
         text.trim_end().to_owned()
     };

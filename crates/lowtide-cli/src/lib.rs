@@ -56,7 +56,10 @@ pub struct Context {
 }
 
 /// Runs the command and returns its exit code.
-pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, python: Option<PathBuf>) -> i32 {
+pub fn main(
+    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    python: Option<PathBuf>,
+) -> i32 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(answer) => {

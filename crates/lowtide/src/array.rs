@@ -6,15 +6,16 @@
 
 use crate::batch::Batch;
 use crate::budget::Budget;
+use crate::choose::{self, CacheWish, Visit};
 use crate::chunks::{Chunks, Shuffle, Zip};
 use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Layout, Order, byte_len};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::{Axis, Runs};
-use crate::choose::{self, CacheWish, Visit};
 use crate::store::{
-    Access, AdviseStore, Cache, DirectStore, Engine, MapStore, Read, ReadStore, RemapStore, Source, Store, window_for,
+    Access, AdviseStore, Cache, DirectStore, Engine, MapStore, Read, ReadStore, RemapStore, Source, Store,
+    window_for,
 };
 use crate::{meter, sys};
 use std::fmt;
@@ -89,7 +90,9 @@ impl Options {
         let size = |&n: &i64| match usize::try_from(n) {
             Ok(n) => Ok(Extent::Exactly(n)),
             Err(_) if n == -1 => Ok(Extent::Rest),
-            Err(_) => Err(Error::argument(format!("shape has a negative size, {n}"), "only one -1 is allowed")),
+            Err(_) => {
+                Err(Error::argument(format!("shape has a negative size, {n}"), "only one -1 is allowed"))
+            }
         };
         self.shape = Some(shape.iter().map(size).collect::<Result<_>>()?);
         Ok(self)
@@ -141,12 +144,16 @@ impl Options {
             (Some(dtype), npy) => {
                 if npy && self.offset.is_none() {
                     return Err(Error::argument(
-                        format!("{}: the file has a .npy header, but dtype= says to read it as raw", path.display()),
+                        format!(
+                            "{}: the file has a .npy header, but dtype= says to read it as raw",
+                            path.display()
+                        ),
                         "leave dtype out to use the header, or give offset= to read it as raw all the same",
                     ));
                 }
                 let offset = self.offset.unwrap_or(0);
-                let mut layout = format::raw_layout(path, dtype, self.shape.as_deref(), offset, source.len())?;
+                let mut layout =
+                    format::raw_layout(path, dtype, self.shape.as_deref(), offset, source.len())?;
                 layout.order = self.order.unwrap_or(Order::C);
                 Ok(layout)
             }
@@ -213,12 +220,15 @@ struct Inner {
     fingerprint: OnceLock<String>,
 }
 
+/// A store that was made, and for what.
+type Made = (Access, Cache, Arc<dyn Store>);
+
 /// What `close` lets go.
 #[derive(Debug)]
 struct Opened {
     source: Arc<Source>,
     /// Made on first use.
-    stores: Mutex<Vec<(Access, Cache, Arc<dyn Store>)>>,
+    stores: Mutex<Vec<Made>>,
     /// The one for rows that somebody asks for.
     random: Mutex<Option<Arc<dyn Store>>>,
 }
@@ -313,7 +323,7 @@ impl Array {
     /// The store for a manual way of access, made on first use.
     pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
         let opened = self.opened()?;
-        let known = |stores: &mut Vec<(Access, Cache, Arc<dyn Store>)>| {
+        let known = |stores: &mut Vec<Made>| {
             stores.iter().find(|(a, c, _)| (*a, *c) == (access, cache)).map(|(.., store)| store.clone())
         };
         if let Some(store) = sys::locked(&opened.stores, known) {
@@ -342,7 +352,8 @@ impl Array {
     /// This may exceed the budget: the caller asked for exactly this.
     pub fn select(&self, axes: Vec<Axis>, interrupt: Interrupt<'_>) -> Result<Batch> {
         let shape: Vec<usize> = axes.iter().map(Axis::count).collect();
-        let too_large = || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
+        let too_large =
+            || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
         let bytes = byte_len(&shape, self.dtype().itemsize()).ok_or_else(too_large)?;
         self.check(&axes)?;
         let mut block = Block::for_caller(&self.0.budget, usize::try_from(bytes).map_err(|_| too_large())?)?;
@@ -356,19 +367,24 @@ impl Array {
         self.check(&axes)?;
         let opened = self.opened()?;
         let store = sys::locked(&opened.random, |known| known.clone());
-        let store = match store {
-            Some(store) => store,
-            None => {
-                let choice = choose::access(self, Visit::Random)?;
-                let store = self.store(choice.access, choice.cache)?;
-                sys::locked(&opened.random, |known| *known = Some(store.clone()));
-                store
-            }
+        let store = if let Some(store) = store {
+            store
+        } else {
+            let choice = choose::access(self, Visit::Random)?;
+            let store = self.store(choice.access, choice.cache)?;
+            sys::locked(&opened.random, |known| *known = Some(store.clone()));
+            store
         };
         self.fill(axes, &*store, out, interrupt)
     }
 
-    fn fill(&self, mut axes: Vec<Axis>, store: &dyn Store, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    fn fill(
+        &self,
+        mut axes: Vec<Axis>,
+        store: &dyn Store,
+        out: &mut [u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let stop = || match self.opened() {
             Ok(_) => interrupt(),
             Err(closed) => Err(closed),
@@ -387,14 +403,20 @@ impl Array {
         let expected = usize::try_from(runs.count()).ok().and_then(|n| n.checked_mul(len));
         if expected != Some(out.len()) {
             return Err(Error::argument(
-                format!("out has {} bytes, the selection has {}", out.len(), runs.count().saturating_mul(len as u64)),
+                format!(
+                    "out has {} bytes, the selection has {}",
+                    out.len(),
+                    runs.count().saturating_mul(len as u64)
+                ),
                 "",
             ));
         }
         let mut offsets = runs.offsets();
         let mut reads = Vec::new();
         for part in out.chunks_mut(len.saturating_mul(PLAN_RUNS)) {
-            reads.extend(part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }));
+            reads.extend(
+                part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }),
+            );
             plan::fetch(store, &self.0.budget, &mut reads, &stop)?;
             reads = reuse(reads);
         }

@@ -51,7 +51,10 @@ impl Batch {
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         if self.dtype != Dtype::native(T::KIND) {
             let wanted = Dtype::native(T::KIND);
-            return Err(Error::argument(format!("the elements are {}, not {wanted}", self.dtype), "see Batch::to_vec"));
+            return Err(Error::argument(
+                format!("the elements are {}, not {wanted}", self.dtype),
+                "see Batch::to_vec",
+            ));
         }
         Ok(self.block.elements())
     }

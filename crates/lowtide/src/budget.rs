@@ -36,7 +36,10 @@ impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Result<Self> {
         if limit == 0 {
-            return Err(Error::argument("a budget of 0 bytes has no room for anything", "try budget=\"64MiB\""));
+            return Err(Error::argument(
+                "a budget of 0 bytes has no room for anything",
+                "try budget=\"64MiB\"",
+            ));
         }
         Ok(Self(Arc::new(Inner { limit, state: Mutex::default() })))
     }
@@ -69,7 +72,11 @@ impl Budget {
 
     /// Takes `bytes` until the lease is dropped, or nothing where they are not there.
     pub fn lease(&self, bytes: u64) -> Option<Lease> {
-        self.with(|state| self.charge(state, bytes)).then(|| Lease { budget: self.clone(), bytes, generation: sys::generation() })
+        self.with(|state| self.charge(state, bytes)).then(|| Lease {
+            budget: self.clone(),
+            bytes,
+            generation: sys::generation(),
+        })
     }
 
     /// Counts `bytes` as used if they fit, letting go of free slabs to make them fit.
@@ -94,7 +101,8 @@ impl Budget {
             if state.generation != sys::generation() {
                 // A forked child starts with nothing in use. Its parent's free slabs are left alone: they are
                 // the parent's pages until someone writes to them.
-                let old = std::mem::replace(state, State { generation: sys::generation(), ..State::default() });
+                let old =
+                    std::mem::replace(state, State { generation: sys::generation(), ..State::default() });
                 std::mem::forget(old.free);
             }
             f(state)
@@ -139,7 +147,10 @@ impl Drop for Lease {
 pub fn parse_size(text: &str) -> Result<u64> {
     let wrong = || {
         let shown: String = text.chars().take(40).collect();
-        Error::argument(format!("{shown:?} is not a size"), "write it like 512MiB, 1.5GiB, 2GB or as a number of bytes")
+        Error::argument(
+            format!("{shown:?} is not a size"),
+            "write it like 512MiB, 1.5GiB, 2GB or as a number of bytes",
+        )
     };
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(trimmed.len());
@@ -199,14 +210,27 @@ mod tests {
         ] {
             assert_eq!(parse_size(text).unwrap(), bytes, "{text}");
         }
-        for text in ["", "MiB", "-1", "1e9", "1.2.3GiB", "inf", "nan", "64 MiBs", "9999999TiB", "99999999999999999999"] {
+        for text in [
+            "",
+            "MiB",
+            "-1",
+            "1e9",
+            "1.2.3GiB",
+            "inf",
+            "nan",
+            "64 MiBs",
+            "9999999TiB",
+            "99999999999999999999",
+        ] {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn sizes_are_written_short() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 29, "1.5 GiB"), (u64::MAX, "16 EiB")] {
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 29, "1.5 GiB"), (u64::MAX, "16 EiB")]
+        {
             assert_eq!(human(bytes), text);
         }
     }

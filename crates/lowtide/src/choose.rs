@@ -142,12 +142,21 @@ impl Facts {
         match self.cache {
             CacheWish::Keep => (Cache::Keep, String::new()),
             CacheWish::Drop => (Cache::Drop, String::new()),
-            CacheWish::Auto if self.len <= self.room / 2 => {
-                (Cache::Keep, format!("the page cache may keep it: {} fit in half the room, {}", human(self.len), human(self.room / 2)))
-            }
+            CacheWish::Auto if self.len <= self.room / 2 => (
+                Cache::Keep,
+                format!(
+                    "the page cache may keep it: {} fit in half the room, {}",
+                    human(self.len),
+                    human(self.room / 2)
+                ),
+            ),
             CacheWish::Auto => (
                 Cache::Drop,
-                format!("the page cache is left as found: {} do not fit in half the room, {}", human(self.len), human(self.room / 2)),
+                format!(
+                    "the page cache is left as found: {} do not fit in half the room, {}",
+                    human(self.len),
+                    human(self.room / 2)
+                ),
             ),
         }
     }
@@ -161,9 +170,10 @@ impl Facts {
         let windows = self.guarded && window_for(self.budget).is_ok();
         if self.is_warm() {
             return match self.visit {
-                Visit::Shuffled | Visit::Blocks if self.row < SMALL_ROW && windows => {
-                    (Access::Advise, format!("{WARM_SMALL} a bounded mapped window or by reads, whichever proves faster"))
-                }
+                Visit::Shuffled | Visit::Blocks if self.row < SMALL_ROW && windows => (
+                    Access::Advise,
+                    format!("{WARM_SMALL} a bounded mapped window or by reads, whichever proves faster"),
+                ),
                 _ => (Access::Read, "the file is in the page cache, and reads copy from there".into()),
             };
         }
@@ -215,7 +225,8 @@ impl Trial {
         self.groups += 1;
         let unknown = self.rates.iter().position(|&rate| rate == 0.0);
         let faster = usize::from(self.rates[1] > self.rates[0]);
-        let pick = unknown.unwrap_or(if self.groups.is_multiple_of(Self::AGAIN) { 1 - faster } else { faster });
+        let pick =
+            unknown.unwrap_or(if self.groups.is_multiple_of(Self::AGAIN) { 1 - faster } else { faster });
         choice.access = Self::CANDIDATES[pick];
     }
 
@@ -279,6 +290,9 @@ mod tests {
         assert_eq!(of(Facts { cached: None, ..tight }), (Access::Direct, Cache::Drop));
         assert_eq!(of(Facts { cache: CacheWish::Drop, ..facts() }), (Access::Direct, Cache::Drop));
         assert_eq!(of(Facts { access: Access::Map, ..tight }), (Access::Map, Cache::Keep));
-        assert_eq!(of(Facts { access: Access::Advise, cache: CacheWish::Drop, ..facts() }), (Access::Advise, Cache::Drop));
+        assert_eq!(
+            of(Facts { access: Access::Advise, cache: CacheWish::Drop, ..facts() }),
+            (Access::Advise, Cache::Drop)
+        );
     }
 }

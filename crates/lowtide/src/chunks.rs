@@ -58,7 +58,14 @@ pub enum BlockWish {
 
 impl Default for Shuffle {
     fn default() -> Self {
-        Self { seed: 0, epoch: 0, start: 0, shard: Shard::default(), last: LastStep::Split, blocks: BlockWish::Exact }
+        Self {
+            seed: 0,
+            epoch: 0,
+            start: 0,
+            shard: Shard::default(),
+            last: LastStep::Split,
+            blocks: BlockWish::Exact,
+        }
     }
 }
 
@@ -93,7 +100,10 @@ impl Zip {
             return Err(Error::argument("zip needs at least one array", ""));
         };
         if let Some(array) = arrays.iter().find(|a| a.shape().is_empty()) {
-            return Err(Error::argument(format!("{}: a single element has no rows", array.path().display()), ""));
+            return Err(Error::argument(
+                format!("{}: a single element has no rows", array.path().display()),
+                "",
+            ));
         }
         if let Some(other) = arrays.iter().find(|a| a.rows() != first.rows()) {
             return Err(Error::argument(
@@ -129,7 +139,12 @@ impl Zip {
     pub fn chunks(&self, rows: usize) -> Result<Chunks> {
         let steps = Shard::default().steps(self.rows(), 0, at_least_one(rows)?, LastStep::Split)?;
         self.arrays.iter().try_for_each(|array| fits(array, rows))?;
-        Chunks::with(self.arrays.clone(), Shuffle::default(), Pass::Sequential(Sequential::new(self.rows())), steps)
+        Chunks::with(
+            self.arrays.clone(),
+            Shuffle::default(),
+            Pass::Sequential(Sequential::new(self.rows())),
+            steps,
+        )
     }
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
@@ -138,7 +153,10 @@ impl Zip {
         for array in &self.arrays {
             if array.layout().order == AxisOrder::Fortran {
                 return Err(Error::unsupported(
-                    format!("{}: a shuffled pass over a Fortran-ordered file would read every page once a row", array.path().display()),
+                    format!(
+                        "{}: a shuffled pass over a Fortran-ordered file would read every page once a row",
+                        array.path().display()
+                    ),
                     "chunks() reads it in file order; or write it once in C order: np.save(new, np.ascontiguousarray(old))",
                 ));
             }
@@ -289,7 +307,8 @@ impl Chunks {
     /// Where the pass stands, as the caller saw it: chunks that are only read do not count.
     pub fn state(&self) -> Result<State> {
         let Shuffle { seed, epoch, .. } = self.shuffle;
-        let fingerprints: Vec<String> = self.spec.arrays.iter().map(Array::fingerprint).collect::<Result<_>>()?;
+        let fingerprints: Vec<String> =
+            self.spec.arrays.iter().map(Array::fingerprint).collect::<Result<_>>()?;
         let steps = &self.spec.steps;
         let done = self.delivered == steps.count();
         let position = match self.delivered {
@@ -297,7 +316,13 @@ impl Chunks {
             0 => steps.start(),
             n => steps.position_after(n - 1),
         };
-        Ok(State { seed, epoch: epoch.wrapping_add(u64::from(done)), position, fingerprint: fingerprints.join("-"), mix: self.mix() })
+        Ok(State {
+            seed,
+            epoch: epoch.wrapping_add(u64::from(done)),
+            position,
+            fingerprint: fingerprints.join("-"),
+            mix: self.mix(),
+        })
     }
 
     /// Goes on from where a state was taken, with this iterator's rank and chunk size.
@@ -308,14 +333,17 @@ impl Chunks {
         let own = self.state()?.fingerprint;
         if own != state.fingerprint {
             return Err(Error::argument(
-                format!("the state is of other data: its fingerprint is {}, this data's is {own}", state.fingerprint),
+                format!(
+                    "the state is of other data: its fingerprint is {}, this data's is {own}",
+                    state.fingerprint
+                ),
                 "open the files that the state was taken from, in the same order",
             ));
         }
         let zip = Zip { arrays: self.spec.arrays.clone() };
         let steps = self.spec.steps.restart(zip.rows(), state.position)?;
         if let Pass::Sequential(order) = &self.spec.pass {
-            *self = Self::with(zip.arrays, self.shuffle, Pass::Sequential(order.clone()), steps)?;
+            *self = Self::with(zip.arrays, self.shuffle, Pass::Sequential(*order), steps)?;
             return Ok(());
         }
         let State { seed, epoch, position: start, .. } = *state;
@@ -376,7 +404,8 @@ impl Chunks {
                 Ok(choices) => choices,
                 Err(error) => return Some(Err(error)),
             };
-            self.reading = Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.overlap.clone()));
+            self.reading =
+                Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.overlap.clone()));
         }
         if let Reading::Here(reader) = &mut self.reading {
             if self.delivered == 0 || reader.is_new() {
@@ -421,7 +450,10 @@ fn fits(array: &Array, rows: usize) -> Result<()> {
             *(if fits { &mut most } else { &mut too_many }) = middle;
         }
         let hint = if most == 0 {
-            format!("one row takes {}; open with a larger budget=", crate::budget::human(array.row_bytes() as u64))
+            format!(
+                "one row takes {}; open with a larger budget=",
+                crate::budget::human(array.row_bytes() as u64)
+            )
         } else {
             format!("chunks of {most} rows fit, or open with a larger budget=")
         };
@@ -438,7 +470,9 @@ fn fits(array: &Array, rows: usize) -> Result<()> {
                 array.path().display(),
                 4096 / run.max(1)
             ),
-            format!("take chunks of {enough} rows or more, or write it once in C order: np.save(new, np.ascontiguousarray(old))"),
+            format!(
+                "take chunks of {enough} rows or more, or write it once in C order: np.save(new, np.ascontiguousarray(old))"
+            ),
         ));
     }
     Ok(())

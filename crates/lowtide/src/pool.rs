@@ -82,7 +82,12 @@ fn map_anonymous(capacity: usize) -> Option<NonNull<u8>> {
     let whole = capacity.checked_add(slack)?;
     // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
     let start = unsafe {
-        rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            whole,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
     }
     .ok()?;
     let lead = if slack == 0 { 0 } else { start.align_offset(HUGE) };
@@ -169,7 +174,13 @@ impl Block {
             Some(slab)
         });
         let slab = recycled.or_else(|| Slab::new(class)).ok_or_else(|| out_of_memory(len))?;
-        Ok(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Caller, generation: sys::generation() })
+        Ok(Self {
+            slab: Some(slab),
+            len,
+            budget: budget.clone(),
+            owner: Owner::Caller,
+            generation: sys::generation(),
+        })
     }
 
     /// A block of ours, counted; `None` where the budget has no room for it.
@@ -187,7 +198,13 @@ impl Block {
             budget.discharge(sys::generation(), class as u64);
             return Err(out_of_memory(len));
         };
-        Ok(Some(Self { slab: Some(slab), len, budget: budget.clone(), owner: Owner::Budget, generation: sys::generation() }))
+        Ok(Some(Self {
+            slab: Some(slab),
+            len,
+            budget: budget.clone(),
+            owner: Owner::Budget,
+            generation: sys::generation(),
+        }))
     }
 
     /// What a counted block of `len` bytes takes from the budget.
@@ -309,7 +326,9 @@ mod tests {
 
     #[test]
     fn blocks_of_every_size_are_whole() {
-        for len in [0, 1, 63, 64, 65, 4096, (128 << 10) - 1, 128 << 10, (2 << 20) - 1, (2 << 20) + 1, 40 << 20] {
+        for len in
+            [0, 1, 63, 64, 65, 4096, (128 << 10) - 1, 128 << 10, (2 << 20) - 1, (2 << 20) + 1, 40 << 20]
+        {
             let budget = Budget::new(1 << 30).unwrap();
             let mut block = Block::for_caller(&budget, len).unwrap();
             assert!(block.iter().all(|&b| b == 0));

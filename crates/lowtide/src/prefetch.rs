@@ -54,6 +54,7 @@ struct Desk<P: Produce> {
     /// The producer, while no thread has it.
     producer: Option<P>,
     /// What is ready: at most one, `Some(None)` at the end.
+    #[allow(clippy::option_option)] // "not yet", "the end" and "here": an enum would only rename them
     ready: Option<Option<Result<P::Item>>>,
     /// Whether the next one is to be made.
     wanted: bool,
@@ -109,7 +110,10 @@ impl<P: Produce> Prefetch<P> {
                 }
                 // A thread that ended without a word has panicked: say so instead of waiting for ever.
                 if self.thread.as_ref().is_some_and(JoinHandle::is_finished) && self.is_abandoned() {
-                    return Some(Err(Error::argument("a reading thread of Lowtide panicked", "please report this as a bug")));
+                    return Some(Err(Error::argument(
+                        "a reading thread of Lowtide panicked",
+                        "please report this as a bug",
+                    )));
                 }
             }
         }

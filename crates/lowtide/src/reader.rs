@@ -131,9 +131,10 @@ impl Produce for Reader {
             }
             answer => answer,
         };
-        match &answer {
-            Ok(group) => self.next += group.chunks.len() as u64,
-            Err(_) => (self.ahead, self.half) = (0, None),
+        if let Ok(group) = &answer {
+            self.next += group.chunks.len() as u64;
+        } else {
+            (self.ahead, self.half) = (0, None);
         }
         Some(answer)
     }
@@ -168,7 +169,8 @@ impl Reader {
             }
             memory = self.half.iter_mut().map(|(blocks, _)| std::mem::take(blocks)).collect();
         }
-        let chunks: VecDeque<_> = (self.next..).zip(memory).map(|(step, blocks)| self.batches(step, blocks)).collect();
+        let chunks: VecDeque<_> =
+            (self.next..).zip(memory).map(|(step, blocks)| self.batches(step, blocks)).collect();
         let took = began.elapsed();
         self.trial.note(&self.choices[0], chunks.len(), took);
         Ok(Group { chunks, choice: self.choices[0].clone(), took })
@@ -243,7 +245,7 @@ impl Reader {
             // To the end of the mix, and no further: the chunk that crosses it is read in two halves.
             let end = self.until(order);
             let crossing = |step: &u64| self.spec.steps.range(*step).is_some_and(|range| range.start < end);
-            return Ok((self.next..).take_while(crossing).count() as u64);
+            return Ok((self.next..self.spec.steps.count()).take_while(crossing).count() as u64);
         }
         // From one chunk, which comes at once, to all there is room for, in three steps.
         let growth = if sorted { 8 } else { 4 };
@@ -294,9 +296,12 @@ impl Reader {
         for (index, (array, choice)) in self.spec.arrays.iter().zip(&self.choices).enumerate() {
             let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
             let store = array.store(choice.access, choice.cache)?;
-            let stop = || match array.is_closed() {
-                true => Err(Error::Closed { path: array.path().to_owned() }),
-                false => interrupt(),
+            let stop = || {
+                if array.is_closed() {
+                    Err(Error::Closed { path: array.path().to_owned() })
+                } else {
+                    interrupt()
+                }
             };
             self.read_array(array, &*store, from..until, out, &stop)?;
         }
@@ -320,7 +325,9 @@ impl Reader {
         let mut reads = Vec::new();
         if let Pass::Sequential(_) = self.spec.pass {
             if array.layout().order == AxisOrder::Fortran {
-                return ranges.zip(out).try_for_each(|(range, out)| array.rows_into(range, store, out, interrupt));
+                return ranges
+                    .zip(out)
+                    .try_for_each(|(range, out)| array.rows_into(range, store, out, interrupt));
             }
             let offset = |range: Range<u64>| array.layout().offset + range.start * row as u64;
             reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));

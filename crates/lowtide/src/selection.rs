@@ -81,8 +81,10 @@ impl<'a> Runs<'a> {
     /// byte `base`.
     pub fn new(axes: &'a [Axis], shape: &[usize], itemsize: usize, base: u64) -> Result<Self> {
         debug_assert_eq!(axes.len(), shape.len());
-        let too_large = || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
-        let count = axes.iter().try_fold(1u64, |n, a| n.checked_mul(a.count() as u64)).ok_or_else(too_large)?;
+        let too_large =
+            || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
+        let count =
+            axes.iter().try_fold(1u64, |n, a| n.checked_mul(a.count() as u64)).ok_or_else(too_large)?;
         if count.checked_mul(itemsize as u64).is_none_or(|bytes| i64::try_from(bytes).is_err()) {
             return Err(too_large());
         }
@@ -96,8 +98,8 @@ impl<'a> Runs<'a> {
                     runs.len *= count;
                     inside = *count == n;
                 }
-                axis => {
-                    runs.outer.push((axis, stride));
+                other => {
+                    runs.outer.push((other, stride));
                     inside = false;
                 }
             }
@@ -105,7 +107,7 @@ impl<'a> Runs<'a> {
         }
         runs.outer.reverse();
         if runs.len > 0 {
-            runs.count = runs.count / (runs.len / itemsize) as u64;
+            runs.count /= (runs.len / itemsize) as u64;
         }
         Ok(runs)
     }

@@ -68,7 +68,8 @@ pub fn direct_alignment(file: &impl AsRawFd) -> Option<usize> {
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH;
     // SAFETY: an open descriptor, an empty path as AT_EMPTY_PATH wants it, and a live value to fill.
-    let answer = unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, &raw mut stat) };
+    let answer =
+        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, &raw mut stat) };
     if answer != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
         return Some(page());
     }

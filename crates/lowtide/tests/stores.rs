@@ -1,7 +1,9 @@
 //! Every store passes the one suite.
 
 use lowtide::Budget;
-use lowtide::store::{AdviseStore, Cache, DirectStore, Engine, MapStore, ReadStore, RemapStore, Source, conformance};
+use lowtide::store::{
+    AdviseStore, Cache, DirectStore, Engine, MapStore, ReadStore, RemapStore, Source, conformance,
+};
 use std::sync::Arc;
 
 /// The smallest window there is: the suite's files span several of them.
@@ -22,7 +24,9 @@ fn remap() {
 #[test]
 fn advise() {
     for cache in [Cache::Keep, Cache::Drop] {
-        conformance::run(&|path| Ok(Arc::new(AdviseStore::new(&Arc::new(Source::open(path)?), WINDOW, cache)?)));
+        conformance::run(&|path| {
+            Ok(Arc::new(AdviseStore::new(&Arc::new(Source::open(path)?), WINDOW, cache)?))
+        });
     }
 }
 
@@ -36,7 +40,11 @@ fn read() {
 /// A small budget too: few and short pieces in flight.
 #[test]
 fn direct_by_uring() {
-    assert_eq!(Engine::available(), Engine::Uring, "this test needs io_uring; where it is refused, run the others");
+    assert_eq!(
+        Engine::available(),
+        Engine::Uring,
+        "this test needs io_uring; where it is refused, run the others"
+    );
     for limit in [512 << 10, 256 << 20] {
         let budget = Budget::new(limit).unwrap();
         conformance::run(&|path| {

@@ -9,6 +9,8 @@
 //!
 //! Each check is a function of its own and panics where the store is wrong, saying how.
 
+#![allow(clippy::missing_panics_doc)] // said once, above
+
 use super::{Read, Store};
 use crate::error::{Error, Result};
 use std::fs::{self, File};
@@ -49,7 +51,8 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("lowtide-conformance-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("lowtide-conformance-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).expect("a temporary folder");
         Self(path)
@@ -72,7 +75,9 @@ impl Drop for Folder {
 
 /// Bytes in which every aligned and unaligned run is different from its surroundings.
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ (i >> 12) as u8).collect()
+    (0..len as u64)
+        .map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ (i >> 12 & 0xFF) as u8)
+        .collect()
 }
 
 fn read_all(store: &dyn Store, ranges: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
@@ -119,8 +124,16 @@ pub fn exact_bytes(open: Open<'_>) {
     expect(&*store, &bytes, &[(0, bytes.len())]);
     expect(&*store, &bytes, &[]);
     expect(&*store, &bytes, &[(0, 0), (len, 0), (5, 0)]);
-    expect(&*store, &bytes, &[(len - 1, 1), (0, 1), (4095, 2), (4096, 4096), (1, 8191), (2 << 20, 1), ((2 << 20) - 1, 2)]);
-    expect(&*store, &bytes, &[(100, 5_000_000), (200, 10), (4_900_000, 10), (100, 5_000_000), (3_000_000, 6_000_000)]);
+    expect(
+        &*store,
+        &bytes,
+        &[(len - 1, 1), (0, 1), (4095, 2), (4096, 4096), (1, 8191), (2 << 20, 1), ((2 << 20) - 1, 2)],
+    );
+    expect(
+        &*store,
+        &bytes,
+        &[(100, 5_000_000), (200, 10), (4_900_000, 10), (100, 5_000_000), (3_000_000, 6_000_000)],
+    );
     let mut draw = draws(1);
     for round in 0..20 {
         let ranges: Vec<(u64, usize)> = (0..500)
@@ -158,7 +171,9 @@ pub fn past_the_end(open: Open<'_>) {
     let folder = Folder::new();
     let (path, bytes) = folder.file(10_000);
     let store = open(&path).expect("opens");
-    for range in [(9_999, 2), (10_000, 1), (0, 10_001), (1 << 40, 10), (u64::MAX - 20, 10), (i64::MAX as u64, 10)] {
+    for range in
+        [(9_999, 2), (10_000, 1), (0, 10_001), (1 << 40, 10), (u64::MAX - 20, 10), (i64::MAX as u64, 10)]
+    {
         expect_cut(read_all(&*store, &[(0, 10), range]), &format!("{range:?} of 10,000 bytes"));
     }
     expect(&*store, &bytes, &[(0, 10_000)]);
@@ -175,7 +190,8 @@ pub fn concurrent_readers(open: Open<'_>) {
             scope.spawn(move || {
                 let mut draw = draws(seed);
                 for _ in 0..20 {
-                    let ranges: Vec<(u64, usize)> = (0..100).map(|_| (draw((7 << 20) - 5_000), 5_000)).collect();
+                    let ranges: Vec<(u64, usize)> =
+                        (0..100).map(|_| (draw((7 << 20) - 5_000), 5_000)).collect();
                     expect(&**store, bytes, &ranges);
                 }
             });
@@ -233,7 +249,7 @@ pub fn grown(open: Open<'_>) {
     let folder = Folder::new();
     let (path, bytes) = folder.file(70_001);
     let store = open(&path).expect("opens");
-    File::options().append(true).open(&path).and_then(|mut f| f.write_all(&[1; 99_999])).expect("grown");
+    File::options().append(true).open(&path).and_then(|mut f| f.write_all(&vec![1; 99_999])).expect("grown");
     expect(&*store, &bytes, &[(0, 70_001), (70_000, 1)]);
 }
 
@@ -264,13 +280,14 @@ pub fn refused(open: Open<'_>) {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
     assert_eq!(kind(&fifo), None, "a FIFO is refused as unsupported, without waiting for a writer");
     let (secret, _) = folder.file(10);
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).expect("chmod");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).expect("chmod");
     let denied = in_child(|| {
         // Root can read everything: become nobody first.
         // SAFETY: changes only the ids of this child process.
         let nobody = unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 };
         let privileged = !nobody && rustix::process::geteuid().is_root();
-        !privileged && matches!(open(&secret), Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied)
+        !privileged
+            && matches!(open(&secret), Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied)
     });
     assert!(denied, "a file that may not be read is refused with PermissionDenied");
 }

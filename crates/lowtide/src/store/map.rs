@@ -76,7 +76,14 @@ impl Mapping {
         // SAFETY: FIXED, but inside addresses that we reserved for this and that nobody else uses.
         unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-            rustix::mm::mmap(self.start, self.len(), ProtFlags::READ, flags, self.source.file(), self.range.start)?;
+            rustix::mm::mmap(
+                self.start,
+                self.len(),
+                ProtFlags::READ,
+                flags,
+                self.source.file(),
+                self.range.start,
+            )?;
             // Bounds no memory; keeps someone's dataset out of their core dump. Fails on old kernels: fine.
             let _ = rustix::mm::madvise(self.start, self.len(), Advice::LinuxDontDump);
         }
@@ -115,7 +122,10 @@ impl Mapping {
         let now = self.source.len_now()?;
         // The file may have grown back between the fault and here: then the first read stands for all.
         let read = reads.iter().find(|r| r.end() > now).or(reads.first());
-        Err(read.map_or_else(|| Error::io(self.source.path(), "read the map", rustix::io::Errno::IO), |r| self.source.cut(r, now)))
+        Err(read.map_or_else(
+            || Error::io(self.source.path(), "read the map", rustix::io::Errno::IO),
+            |r| self.source.cut(r, now),
+        ))
     }
 
     /// Maps the file again where zeros took its place, or where the page tables have grown.

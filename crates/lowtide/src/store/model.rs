@@ -107,7 +107,8 @@ mod tests {
     #[test]
     fn mixed_calls_tell_both_costs() {
         let truth = Cost { request: 13_000.0, byte: 0.4 };
-        let cost = after(60, Cost { request: 1500.0, byte: 0.08 }, truth, &[(4096, 16 << 20), (64, 32 << 20)]);
+        let cost =
+            after(60, Cost { request: 1500.0, byte: 0.08 }, truth, &[(4096, 16 << 20), (64, 32 << 20)]);
         assert!((cost.request / truth.request - 1.0).abs() < 0.3, "{cost:?}");
         assert!((cost.byte / truth.byte - 1.0).abs() < 0.3, "{cost:?}");
     }
@@ -116,7 +117,7 @@ mod tests {
     fn a_disk_that_turns_into_memory_is_noticed() {
         let warm = Cost { request: 1500.0, byte: 0.08 };
         let cost = after(80, Cost { request: 15_000.0, byte: 0.5 }, warm, &[(4096, 8 << 20)]);
-        let time = |c: Cost| 4096.0 * c.request + (8 << 20) as f64 * c.byte;
+        let time = |c: Cost| 4096.0 * c.request + 8_388_608.0 * c.byte;
         assert!((time(cost) / time(warm) - 1.0).abs() < 0.3, "{cost:?}");
     }
 

@@ -62,7 +62,12 @@ impl ReadStore {
         }
         if absent {
             let (start, end) = pages(read);
-            let _ = rustix::fs::fadvise(self.source.file(), start, NonZeroU64::new(end - start), Advice::DontNeed);
+            let _ = rustix::fs::fadvise(
+                self.source.file(),
+                start,
+                NonZeroU64::new(end - start),
+                Advice::DontNeed,
+            );
         }
         Ok(())
     }

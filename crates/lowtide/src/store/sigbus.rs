@@ -26,11 +26,15 @@ struct Slot {
     hits: AtomicU32,
 }
 
+impl Slot {
+    const fn free() -> Self {
+        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0), hits: AtomicU32::new(0) }
+    }
+}
+
 impl Shelf {
     const fn new() -> Self {
-        const EMPTY: Slot =
-            Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), hits: AtomicU32::new(0) };
-        Self { slots: [EMPTY; 64], next: AtomicPtr::new(ptr::null_mut()) }
+        Self { slots: [const { Slot::free() }; 64], next: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// This shelf and all after it.
@@ -68,7 +72,11 @@ impl Guard {
             }
             let last = SHELVES.all().last().unwrap_or(&SHELVES);
             let shelf = Box::into_raw(Box::new(Shelf::new()));
-            if last.next.compare_exchange(ptr::null_mut(), shelf, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            if last
+                .next
+                .compare_exchange(ptr::null_mut(), shelf, Ordering::AcqRel, Ordering::Relaxed)
+                .is_err()
+            {
                 // SAFETY: another thread was faster, so nobody has seen this box.
                 drop(unsafe { Box::from_raw(shelf) });
             }
@@ -166,7 +174,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void
         // SAFETY: the kernel would have called this very function with these very arguments.
         function => unsafe {
             if before.is_some_and(|b| b.sa_flags & libc::SA_SIGINFO != 0) {
-                let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(function);
+                let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void) =
+                    std::mem::transmute(function);
                 call(signal, info, context);
             } else {
                 let call: extern "C" fn(libc::c_int) = std::mem::transmute(function);

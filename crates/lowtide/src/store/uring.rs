@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 
 /// A ring, and the memory that its reads go to.
 pub(super) struct Ring {
-    ring: IoUring,
+    queue: IoUring,
     bounce: Block,
     depth: usize,
 }
@@ -51,7 +51,7 @@ impl Ring {
 
     pub fn new(depth: usize, bounce: Block) -> io::Result<Self> {
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
-        Ok(Self { ring: IoUring::new(entries)?, bounce, depth })
+        Ok(Self { queue: IoUring::new(entries)?, bounce, depth })
     }
 
     /// Bytes of its buffer.
@@ -79,7 +79,7 @@ impl Ring {
         let fd = types::Fd(file.as_raw_fd());
         let mut free: Vec<usize> = (0..slots).collect();
         let mut holds = vec![0; slots];
-        let mut flight = Flight { ring: &mut self.ring, count: 0 };
+        let mut flight = Flight { ring: &mut self.queue, count: 0 };
         let (mut next, mut error) = (0, None);
         while error.is_none() && next < pieces.len() || flight.count > 0 {
             while error.is_none() && next < pieces.len() {

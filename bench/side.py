@@ -1,0 +1,176 @@
+"""One side of a benchmark, in a process of its own: prints "ready", waits, does the work, says how fast."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+CHUNK = 4096
+
+
+def cached(path) -> int:
+    """Bytes of a file in the page cache (cachestat, Linux 6.5)."""
+    with open(path, "rb") as file:
+        answer = (ctypes.c_uint64 * 5)()
+        if ctypes.CDLL(None).syscall(451, file.fileno(), (ctypes.c_uint64 * 2)(0, 0), answer, 0) != 0:
+            raise OSError("cachestat is needed to prove that cold is cold")
+        return answer[0] * os.sysconf("SC_PAGESIZE")
+
+
+def forget(path) -> None:
+    """Drops a file from the page cache, and proves it."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached(path) != 0:
+        raise RuntimeError(f"{path} is still in the page cache")
+
+
+def go() -> float:
+    """Everything is set up: wait for the word."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return time.perf_counter()
+
+
+def tell(began: float, count: float, unit: str, **more) -> None:
+    """Say how fast it was, and stay to be looked at."""
+    seconds = time.perf_counter() - began
+    print(json.dumps({"rate": count / seconds, "unit": unit, "seconds": seconds, **more}), flush=True)
+    sys.stdin.readline()
+
+
+def opened(path, settings):
+    """Lowtide's array; another width reads the same file as longer rows."""
+    import lowtide
+
+    chosen = {k: settings[k] for k in ("access", "cache", "budget") if k in settings}
+    if settings.get("width", 128) == 128:
+        return lowtide.open(path, **chosen)
+    rows = (os.path.getsize(path) - 128) // 4 // settings["width"]
+    return lowtide.open(path, dtype="float32", shape=(rows, settings["width"]), offset=128, **chosen)
+
+
+def iterate(path, settings, make):
+    """Go through an iterator, for a limited time or number of chunks."""
+    import lowtide  # noqa: F401 - before the clock starts
+
+    began = go()
+    array = opened(path, settings)
+    rows = max(1, CHUNK * 128 // settings.get("width", 128))
+    chunks, seen, first = make(array, rows), 0, None
+    for number, chunk in enumerate(chunks, 1):
+        first = first or time.perf_counter() - began
+        assert chunk[0, 0] == chunk[0, -1] or settings.get("width")
+        seen += len(chunk)
+        if number == settings.get("chunks") or time.perf_counter() - began > settings.get("seconds", 1e9):
+            break
+    bytes_wanted = chunks.access in ("read", "advise", "direct") and make is sequential and not settings.get("rows_a_second")
+    count = seen * chunk.nbytes // len(chunk) if bytes_wanted else seen
+    tell(began, count, "bytes/s" if bytes_wanted else "rows/s", note=chunks.access, first=first, rows=seen)
+
+
+def sequential(array, rows):
+    return array.chunks(rows)
+
+
+def np_order(rows, settings):
+    if not settings.get("chunks"):
+        return np.random.default_rng(1).permutation(rows)
+    return np.random.default_rng(1).choice(rows, settings["chunks"] * CHUNK, replace=False)
+
+
+def np_pass(path, settings, orders):
+    """np.memmap, held or recreated for every chunk."""
+    array = np.load(path, mmap_mode="r")
+    order = orders(len(array), settings)
+    began, seen = go(), 0
+    for start in range(0, len(array) if order is None else len(order), CHUNK):
+        if settings.get("recreate"):
+            array = np.load(path, mmap_mode="r")
+        chunk = np.array(array[start : start + CHUNK]) if order is None else array[order[start : start + CHUNK]]
+        seen += len(chunk)
+        if time.perf_counter() - began > settings.get("seconds", 1e9):
+            break
+    tell(began, seen * 512 if order is None else seen, "bytes/s" if order is None else "rows/s")
+
+
+def readinto(path, settings):
+    buffer = np.empty((CHUNK, 128), dtype="float32")
+    began, seen = go(), 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(128)
+        while got := file.readinto(buffer):
+            seen += got
+    tell(began, seen, "bytes/s")
+
+
+def take(path, settings):
+    array, rng, seen = opened(path, settings), np.random.default_rng(1), 0
+    rows = [rng.integers(0, len(array), CHUNK) for _ in range(64)]
+    began = go()
+    while time.perf_counter() - began < settings["seconds"]:
+        seen += len(array.take(rows[seen // CHUNK % 64]))
+    tell(began, seen, "rows/s")
+
+
+def np_take(path, settings):
+    rng, seen = np.random.default_rng(1), 0
+    rows = [rng.integers(0, len(np.load(path, mmap_mode="r")), CHUNK) for _ in range(64)]
+    began = go()
+    while time.perf_counter() - began < settings["seconds"]:
+        seen += len(np.load(path, mmap_mode="r")[rows[seen // CHUNK % 64]])
+    tell(began, seen, "rows/s")
+
+
+def random(path, settings):
+    """Random aligned 2 KiB rows, many at a time: no two near each other."""
+    import lowtide
+
+    rows = (os.path.getsize(path) - 128) // 2048
+    array = lowtide.open(path, dtype="float32", shape=(rows, 512), offset=0, access=settings["access"])
+    wanted = np.random.default_rng(1).choice(rows, 150_000, replace=False)
+    began = go()
+    for start in range(0, len(wanted), 30_000):
+        array.take(wanted[start : start + 30_000])
+    tell(began, len(wanted), "reads/s")
+
+
+def preads(path, settings):
+    file, rng, seen = os.open(path, os.O_RDONLY), np.random.default_rng(2), 0
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+    offsets = rng.choice(os.path.getsize(path) // 2048 - 1, 200_000, replace=False) * 2048
+    began = go()
+    while time.perf_counter() - began < settings["seconds"]:
+        os.pread(file, 2048, int(offsets[seen]))
+        seen += 1
+    tell(began, seen, "reads/s")
+
+
+def first(path, settings):
+    import lowtide
+
+    began = go()
+    next(lowtide.open(path).shuffled(CHUNK, seed=1))
+    tell(began, 1, "opens/s")
+
+
+def main() -> None:
+    """Do what the command line says."""
+    side, path, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    sides = {
+        "chunks": lambda: iterate(path, settings, sequential),
+        "shuffled": lambda: iterate(path, settings, lambda a, n: a.shuffled(n, seed=1, blocks=settings.get("blocks"))),
+        "np_chunks": lambda: np_pass(path, settings, lambda *_: None),
+        "np_shuffled": lambda: np_pass(path, settings, np_order),
+    }
+    direct = {"readinto": readinto, "take": take, "np_take": np_take, "random": random, "preads": preads, "first": first}
+    sides[side]() if side in sides else direct[side](path, settings)
+
+
+if __name__ == "__main__":
+    main()
