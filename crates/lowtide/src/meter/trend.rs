@@ -21,7 +21,7 @@ pub enum Shape {
 pub struct Trend {
     /// How it went.
     pub shape: Shape,
-    /// Bytes a second, the median of the slopes between all pairs of points.
+    /// Bytes a second in which it was looked at, the median of the slopes between all pairs of points.
     pub per_second: f64,
     /// The lower end of the 95 % confidence interval.
     pub low: f64,
@@ -48,6 +48,7 @@ pub fn warm_up(seconds: f64) -> f64 {
 /// The trend of `(second, bytes)` points in order of time, warm-up included. Growth of up to
 /// `tolerance` bytes is none. `None` when the run was too short to tell.
 pub fn trend(points: &[(f64, u64)], tolerance: u64) -> Option<Trend> {
+    let points = without_stalls(points);
     let (first, last) = (points.first()?.0, points.last()?.0);
     let begin = first + warm_up(last - first);
     let points = &points[points.partition_point(|point| point.0 < begin)..];
@@ -72,6 +73,25 @@ pub fn trend(points: &[(f64, u64)], tolerance: u64) -> Option<Trend> {
     // A level is bytes, so it is neither negative nor fractional.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Some(Trend { shape, per_second: slope, low, high, level: level as u64, seconds })
+}
+
+/// Takes out the time in which nobody looked: a machine that stalls, or a stopped job, stalls the program
+/// too, and a pause is not a plateau. A gap is long if it is eight times the usual one.
+fn without_stalls(points: &[(f64, u64)]) -> Vec<(f64, u64)> {
+    let mut gaps: Vec<f64> = points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    gaps.sort_unstable_by(f64::total_cmp);
+    let usual = gaps.get(gaps.len() / 2).copied().unwrap_or(0.0);
+    let mut lost = 0.0;
+    let mut before = points.first().map_or(0.0, |point| point.0);
+    let even = points.iter().map(|&(time, bytes)| {
+        let gap = time - before;
+        before = time;
+        if gap > usual * 8.0 {
+            lost += gap - usual;
+        }
+        (time - lost, bytes)
+    });
+    even.collect()
 }
 
 /// The sample at the lower quartile of each of `count` equal stretches of time: what remains when a
@@ -286,10 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn gaps_in_time_are_no_panic() {
-        let mut points = run(30.0, |t| 100.0 + 5.0 * t);
-        points.retain(|point| point.0 < 8.0 || point.0 > 22.0);
-        assert_eq!(shape(&points), Some(Shape::Growing));
+    fn time_in_which_nobody_looked_is_neither_a_plateau_nor_a_panic() {
+        // A machine that stalls for as long as the program runs.
+        let mut stalled = run(4.0, |t| 100.0 + 5.0 * t);
+        for point in stalled.iter_mut().filter(|point| point.0 > 2.0) {
+            point.0 += 5.0;
+        }
+        assert_eq!(shape(&stalled), Some(Shape::Growing));
+        let mut unseen = run(30.0, |t| 100.0 + 5.0 * t);
+        unseen.retain(|point| point.0 < 8.0 || point.0 > 22.0);
+        assert_ne!(shape(&unseen), Some(Shape::Steady));
         assert_eq!(shape(&[(5.0, 7); 100]), None, "no time passed");
     }
 }
