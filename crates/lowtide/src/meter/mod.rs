@@ -22,6 +22,7 @@ pub mod cgroup;
 mod fields;
 pub mod files;
 mod json;
+mod pace;
 pub mod process;
 pub mod recording;
 pub mod sampler;

@@ -14,6 +14,7 @@ use super::cgroup::{self, Level, Room, Version};
 use super::cpu_time;
 use super::fields::number;
 use super::files::{Cached, Files};
+use super::pace::Pace;
 use super::process::Proc;
 use super::series::{FILE_CURVES, Sample, Series};
 use super::tree::{Root, Totals, Tree};
@@ -350,35 +351,4 @@ fn nearest_group(pid: &str) -> Option<Group> {
         Version::V2 => "memory.current",
     };
     Some(Group { usage: File::open(level.path.join(name)).ok()?, level })
-}
-
-/// Does something at most every so often, and with at most a share of one core.
-#[derive(Debug)]
-struct Pace {
-    least: Duration,
-    share: f64,
-    /// What one time costs: the last time, or the average over the last few if that was more.
-    cost: Duration,
-    last: Option<Instant>,
-}
-
-impl Pace {
-    fn new(least: Duration, share: f64) -> Self {
-        Self { least, share, cost: Duration::ZERO, last: None }
-    }
-
-    fn is_due(&self) -> bool {
-        // A little early, so that the next sample at the same interval is not just too soon.
-        self.last.is_none_or(|last| last.elapsed() >= self.pause().mul_f64(0.9))
-    }
-
-    fn spent(&mut self, cost: Duration) {
-        // Costs that grow count at once, a single dear time fades.
-        self.cost = cost.max((self.cost * 3 + cost) / 4);
-        self.last = Some(Instant::now());
-    }
-
-    fn pause(&self) -> Duration {
-        self.least.max(self.cost.div_f64(self.share).min(Duration::from_secs(10)))
-    }
 }
