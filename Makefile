@@ -9,7 +9,7 @@ PYTHON ?= python3
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 120
 
-RUST := $(shell find crates bindings -name '*.rs' -o -name '*.toml' -o -name '*.html' -o -name 'demo.py' 2>/dev/null) Cargo.toml Cargo.lock pyproject.toml
+RUST := $(shell find crates bindings -name '*.rs' -o -name '*.toml' -o -name '*.html' -o -path '*-cli/*.py' 2>/dev/null) Cargo.toml Cargo.lock pyproject.toml
 
 .PHONY: help setup demo test test-all bench fuzz lint doc clean
 

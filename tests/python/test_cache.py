@@ -79,8 +79,9 @@ def test_drop_leaves_what_others_had_cached(large, access):
         chunks = a.shuffled(4096, seed=2, with_rows=True)
         for at, chunk in itertools.islice(chunks, 8 if access in ("remap", "advise") else None):
             assert (chunk[:, 5] == at).all()
-    assert cached(large, 0, ours) == ours
-    assert before <= cached(large) <= before + BUDGET
+    # All but what the kernel may have reclaimed meanwhile by itself (DAMON does, on some machines).
+    assert cached(large, 0, ours) > 0.95 * ours
+    assert 0.95 * before < cached(large) <= before + BUDGET
 
 
 def test_keep_keeps(large):

@@ -168,8 +168,8 @@ def test_ranks_that_make_no_sense(rows):
         rows.shuffled(0)
     with pytest.raises(ValueError, match="chunk of 0 rows"):
         rows.chunks(0)
-    with pytest.raises(NotImplementedError, match="hint: "):
-        rows.shuffled(10, blocks="auto")
+    with pytest.raises(ValueError, match="hint: "):
+        rows.shuffled(10, blocks="some")
 
 
 # State

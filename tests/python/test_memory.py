@@ -192,7 +192,7 @@ def test_in_a_cgroup_of_a_quarter_of_the_file(rows, take, access, chunks):
         assert taken.total <= taken.limit + HAND, taken
         for peak in (group / "memory.max_usage_in_bytes", group / "memory.peak"):
             if peak.exists():
-                assert int(peak.read_text()) > 256 * MIB, "the group was really used"
+                assert int(peak.read_text()) > 64 * MIB, "the group was really used"
 
 
 # Sizes

@@ -2,17 +2,14 @@
 //! each in a process of its own, and shows what the kernel says about each.
 
 use crate::draw::{self, BOLD, Cell, DIM, GREEN, Progress, RED};
+use crate::trial::{self, Outcome, Trial};
 use crate::{Context, Failure};
 use lowtide::budget::{human, parse_size};
-use lowtide::meter::{self, process::Proc};
 use lowtide::{Error, Result};
-use rustix::fs::Advice;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Bytes of one row: 128 float32.
 const ROW: u64 = 512;
@@ -46,16 +43,6 @@ fn size(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
-/// What one way cost.
-struct Outcome {
-    name: &'static str,
-    rows: u64,
-    seconds: f64,
-    anon: u64,
-    file: u64,
-    cache: Option<u64>,
-}
-
 pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let folder = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let made = tempfile::Builder::new().prefix("lowtide-demo-").tempdir_in(&folder);
@@ -71,14 +58,14 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         ("lowtide", "lowtide"),
     ] {
         progress.say(&format!("{name} …"));
-        outcomes.push(measure(way, name, &path, args, context, &progress)?);
+        outcomes.push((name, measure(way, name, &path, args, context, &progress)?));
     }
     drop(progress);
     if args.json {
         println!(
             "{:#}",
             json!({ "bytes": args.size, "row_bytes": ROW, "chunk_rows": CHUNK,
-            "ways": outcomes.iter().map(Outcome::json).collect::<Vec<_>>() })
+            "ways": outcomes.iter().map(|(name, outcome)| json(name, outcome)).collect::<Vec<_>>() })
         );
     } else {
         print(&outcomes, args.size);
@@ -111,91 +98,30 @@ fn write(path: &Path, bytes: u64, progress: &Progress) -> Result<()> {
 /// Runs one way in a process of its own and watches it from outside.
 fn measure(
     way: &str,
-    name: &'static str,
+    name: &str,
     path: &Path,
     args: &Args,
     context: &Context,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let failed = |e: std::io::Error| Error::io(path, "run the demo", e);
-    let file = File::open(path).map_err(failed)?;
-    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(e.into()))?;
-    let python = context.python.clone().unwrap_or_else(|| "python3".into());
-    let mut child = Command::new(&python)
-        .args(["-c", WORKER, way])
-        .arg(path)
-        .args([CHUNK.to_string(), args.seconds.to_string()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| {
-            Error::io(&python, "start Python", e)
-                .with_hint("the demo compares with NumPy: it needs a Python with numpy and lowtide")
-        })?;
-    let answer = watch(&mut child, name, path, progress);
-    let _ = child.kill(); // it waits for its standard input to close; a failed one may still run
-    let _ = child.wait();
-    answer
+    trial::chill(path)?;
+    let trial = Trial {
+        whose: "the demo",
+        program: WORKER,
+        arguments: vec![way.into(), path.into(), CHUNK.to_string().into(), args.seconds.to_string().into()],
+        path,
+    };
+    trial.run(context, |time, mapped| {
+        progress.say(&format!("{name}: {:.0} s, mapped {}", time.as_secs_f64(), human(mapped)));
+    })
 }
 
-fn watch(child: &mut Child, name: &'static str, path: &Path, progress: &Progress) -> Result<Outcome> {
-    let broken = || {
-        Error::unsupported(
-            "the demo's Python process ended early: its message is above",
-            "it needs numpy and lowtide: run the `lowtide` that pip installed",
-        )
-    };
-    let pid = child.id();
-    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(broken());
-    };
-    let mut lines = BufReader::new(stdout).lines();
-    if lines.next().and_then(std::io::Result::ok).as_deref() != Some("ready") {
-        return Err(broken());
-    }
-    let mut proc = Proc::open()?;
-    let before = proc.process(pid).ok_or_else(broken)?;
-    let (done, answer) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || done.send(lines.next().and_then(std::io::Result::ok)));
-    writeln!(stdin).map_err(|e| Error::io(path, "run the demo", e))?;
-    let started = Instant::now();
-    let mut outcome = Outcome { name, rows: 0, seconds: 0.0, anon: 0, file: 0, cache: None };
-    let line = loop {
-        if let Some(now) = proc.process(pid) {
-            outcome.anon = outcome.anon.max(now.anon.saturating_sub(before.anon));
-            outcome.file = outcome.file.max(now.file.saturating_sub(before.file));
-            progress.say(&format!(
-                "{name}: {:.0} s, mapped {}",
-                started.elapsed().as_secs_f64(),
-                human(now.file)
-            ));
-        }
-        match answer.recv_timeout(Duration::from_millis(10)) {
-            Ok(line) => break line,
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break None,
-        }
-    };
-    let _ = reader.join();
-    outcome.cache = meter::cache::of_path(path).bytes();
-    let said: Value = line.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(broken)?;
-    outcome.rows = said["rows"].as_u64().ok_or_else(broken)?;
-    outcome.seconds = said["seconds"].as_f64().ok_or_else(broken)?;
-    Ok(outcome)
+fn json(name: &str, outcome: &Outcome) -> Value {
+    json!({ "name": name, "rows": outcome.rows, "seconds": outcome.seconds, "rows_per_second": outcome.rate(),
+        "added_anon_bytes": outcome.anon, "added_file_bytes": outcome.file, "cache_bytes": outcome.cached.bytes() })
 }
 
-impl Outcome {
-    fn rate(&self) -> f64 {
-        self.rows as f64 / self.seconds.max(1e-9)
-    }
-
-    fn json(&self) -> Value {
-        json!({ "name": self.name, "rows": self.rows, "seconds": self.seconds, "rows_per_second": self.rate(),
-            "added_anon_bytes": self.anon, "added_file_bytes": self.file, "cache_bytes": self.cache })
-    }
-}
-
-fn print(outcomes: &[Outcome], bytes: u64) {
+fn print(outcomes: &[(&str, Outcome)], bytes: u64) {
     let heading = format!("One shuffled pass over {}, rows of {ROW} bytes, chunks of {CHUNK}", human(bytes));
     anstream::println!("\n{BOLD}{heading}{BOLD:#}");
     anstream::println!(
@@ -207,7 +133,7 @@ fn print(outcomes: &[Outcome], bytes: u64) {
     };
     let rows: Vec<Vec<Cell>> = outcomes
         .iter()
-        .map(|o| {
+        .map(|(name, o)| {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate, for people
             let rate = draw::thousands(o.rate() as u64);
             let whole = if o.rows * ROW >= bytes {
@@ -216,12 +142,12 @@ fn print(outcomes: &[Outcome], bytes: u64) {
                 format!(" ({} %)", o.rows * ROW * 100 / bytes)
             };
             vec![
-                Cell::from(o.name).styled(BOLD),
+                Cell::from(*name).styled(BOLD),
                 rate.into(),
                 format!("{:.1} s{whole}", o.seconds).into(),
                 human(o.anon).into(),
                 mapped(o),
-                o.cache.map_or_else(|| "unknown".into(), human).into(),
+                o.cached.bytes().map_or_else(|| "unknown".into(), human).into(),
             ]
         })
         .collect();

@@ -33,6 +33,21 @@ pub fn pairs(title: &str, pairs: &[(&str, String)]) {
     }
 }
 
+/// A note under a table, in lines no wider than the command's help, cut between words.
+pub fn note(text: &str) {
+    let mut lines = vec!["note:".to_owned()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= 100 => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("      {word}")),
+        }
+    }
+    anstream::println!("{DIM}{}{DIM:#}", lines.join("\n"));
+}
+
 /// One cell of a table.
 #[derive(Clone, Debug)]
 pub struct Cell {

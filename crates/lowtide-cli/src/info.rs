@@ -1,6 +1,7 @@
 //! `lowtide info`: what a file is, what of it is in memory, and how it would be read.
 
 use crate::draw::{self, thousands};
+use crate::headerless::Headerless;
 use crate::{Failure, draw::GREEN};
 use lowtide::budget::human;
 use lowtide::choose::{Choice, Visit, access};
@@ -16,15 +17,8 @@ pub struct Args {
     /// The files
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The element type of files without a header, such as float32
-    #[arg(long)]
-    dtype: Option<String>,
-    /// Their shape, such as -1,128
-    #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
-    shape: Option<Vec<i64>>,
-    /// Where their elements begin, in bytes
-    #[arg(long)]
-    offset: Option<u64>,
+    #[command(flatten)]
+    headerless: Headerless,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -39,16 +33,7 @@ struct Info {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut options = Options::new();
-    if let Some(dtype) = &args.dtype {
-        options = options.dtype(dtype.parse()?);
-    }
-    if let Some(shape) = &args.shape {
-        options = options.shape(shape)?;
-    }
-    if let Some(offset) = args.offset {
-        options = options.offset(offset);
-    }
+    let options = args.headerless.options()?;
     let mut failed = false;
     let mut answers = Vec::new();
     for path in &args.paths {

@@ -4,9 +4,13 @@
 //! What a command answers goes to stdout, as a table or with `--json`; progress and errors go to stderr.
 //! Exit codes: 0 it worked, 1 it failed, 2 it was called wrongly.
 
+mod bench;
 mod demo;
 pub mod draw;
+mod headerless;
 mod info;
+mod save;
+mod trial;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -22,7 +26,7 @@ struct Cli {
     /// Say nothing but the answer
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// When to use colours (NO_COLOR is heard too)
+    /// When to use colours (`NO_COLOR` is heard too)
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: Color,
 }
@@ -37,6 +41,7 @@ enum Color {
 #[derive(Debug, Subcommand)]
 enum Command {
     Info(info::Args),
+    Bench(bench::Args),
     Watch(watch::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
@@ -75,6 +80,7 @@ pub fn main(
     let context = Context { quiet: cli.quiet, python };
     let answer = match cli.command {
         Command::Info(args) => info::run(&args),
+        Command::Bench(args) => bench::run(&args, &context),
         Command::Watch(args) => watch::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {

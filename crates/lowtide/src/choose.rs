@@ -112,7 +112,7 @@ impl Facts {
             visit,
             row: array.row_bytes() as u64,
             len: source.len(),
-            cached: sys::cached_bytes(&*source, 0, 0).ok(),
+            cached: sys::cached_estimate(&*source, source.len()).ok(),
             room: meter::room().bytes,
             budget: array.budget().limit(),
             direct: array.access() == Access::Auto && array.store(Access::Direct, Cache::Drop).is_ok(),

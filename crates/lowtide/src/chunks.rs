@@ -408,7 +408,7 @@ impl Chunks {
                 Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.overlap.clone()));
         }
         if let Reading::Here(reader) = &mut self.reading {
-            if self.delivered == 0 || reader.is_new() {
+            if reader.is_quick() {
                 return reader.produce(interrupt);
             }
             if let Reading::Here(reader) = std::mem::replace(&mut self.reading, Reading::Nobody) {

@@ -190,7 +190,7 @@ impl Sampler {
         let least = if totals.processes > 1 { SHARES } else { SHARES_ALONE };
         let pause = least.max((WALK * pages).div_f64(self.shares_pace.share));
         match self.shares_pace.last {
-            Some(last) => totals.processes > 0 && last.elapsed() >= pause.mul_f64(0.9),
+            Some(then) => totals.processes > 0 && then.elapsed() >= pause.mul_f64(0.9),
             None => {
                 totals.processes > 1
                     || (totals.processes == 1 && self.started.elapsed() >= pause.min(least * 12))

@@ -39,7 +39,7 @@ impl ReadStore {
     /// Over an open file.
     pub fn new(source: Arc<Source>, cache: Cache) -> Self {
         let len = source.len();
-        let warm = sys::cached_bytes(&*source, 0, 0).is_ok_and(|cached| cached >= len / 2);
+        let warm = sys::cached_estimate(&*source, len).is_ok_and(|cached| cached >= len / 2);
         let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
         Self { source, drop, model: Model::new(if warm { WARM } else { COLD }) }
     }

@@ -1,0 +1,195 @@
+//! One way of reading a file, tried in a process of its own and watched from outside.
+//!
+//! In: a Python program, what to tell it, and the file that it will read. Out: what it says it delivered, and
+//! what the kernel says it took. The program prints `ready` once all is imported, waits for a line, works,
+//! prints one line of JSON with `rows` and `seconds` (or with `error`) and stays until its input closes. What
+//! it took is never asked of the program itself.
+
+use crate::Context;
+use lowtide::meter::{self, Resident, process::Proc};
+use lowtide::{Error, Result};
+use rustix::fs::Advice;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// What to try.
+pub struct Trial<'a> {
+    /// Who tries, for errors: "the demo".
+    pub whose: &'static str,
+    /// The program.
+    pub program: &'static str,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// The file that it reads.
+    pub path: &'a Path,
+}
+
+/// What came of it. Memory is the highest that was seen, over what the process had when it was ready.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Rows delivered.
+    pub rows: u64,
+    /// When the last of them came.
+    pub seconds: f64,
+    /// `RssAnon`.
+    pub anon: u64,
+    /// `RssFile`.
+    pub file: u64,
+    /// The page cache of the file at the end.
+    pub cached: Resident,
+    /// The most that was in it, over what was there before.
+    pub cache_added: Option<u64>,
+    /// Bytes fetched from the disk until the last row came.
+    pub read: Option<u64>,
+    /// All that the program said.
+    pub said: Value,
+}
+
+impl Outcome {
+    /// Rows a second.
+    pub fn rate(&self) -> f64 {
+        self.rows as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// How often the kernel is asked: more often at first, because a small file is read in no time.
+const FIRST: Duration = Duration::from_millis(200);
+const FIRST_INTERVAL: Duration = Duration::from_millis(1);
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Asking about the page cache costs 0.25 ms on 2 GB: at most one part in so many of the time goes there.
+const CACHE_SHARE: u32 = 50;
+
+impl Trial<'_> {
+    /// Runs it to its end. `each` hears, every few milliseconds, the time and the bytes mapped.
+    pub fn run(&self, context: &Context, each: impl FnMut(Duration, u64)) -> Result<Outcome> {
+        let python = context.python.clone().unwrap_or_else(|| "python3".into());
+        let mut child = Command::new(&python)
+            .args(["-c", self.program])
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| {
+                Error::io(&python, "start Python", e).with_hint(format!(
+                    "{} compares with NumPy: it needs a Python with numpy and lowtide",
+                    self.whose
+                ))
+            })?;
+        let answer = self.watch(&mut child, each);
+        let _ = child.kill(); // it waits for its standard input to close; a failed one may still run
+        let _ = child.wait();
+        answer
+    }
+
+    fn watch(&self, child: &mut Child, mut each: impl FnMut(Duration, u64)) -> Result<Outcome> {
+        let broken = || {
+            Error::unsupported(
+                format!("{}'s Python process ended early: its message is above", self.whose),
+                "it needs numpy and lowtide: run the `lowtide` that pip installed",
+            )
+        };
+        let failed = |e: std::io::Error| Error::io(self.path, "watch a process that reads the file", e);
+        let pid = child.id();
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(broken());
+        };
+        let mut lines = BufReader::new(stdout).lines();
+        if lines.next().and_then(std::io::Result::ok).as_deref() != Some("ready") {
+            return Err(broken());
+        }
+        let mut proc = Proc::open()?;
+        let mut cache = CacheWatch::new(File::open(self.path).map_err(failed)?);
+        let before = proc.process(pid).ok_or_else(broken)?;
+        let read_before = proc.io(pid);
+        let (done, answer) = channel();
+        let reader = std::thread::spawn(move || done.send(lines.next().and_then(std::io::Result::ok)));
+        writeln!(stdin).map_err(failed)?;
+        let started = Instant::now();
+        let (mut anon, mut file, mut reads) = (0, 0, Vec::new());
+        let line = loop {
+            let interval = if started.elapsed() < FIRST { FIRST_INTERVAL } else { INTERVAL };
+            let answer = answer.recv_timeout(interval);
+            if let Some(now) = proc.process(pid) {
+                anon = anon.max(now.anon.saturating_sub(before.anon));
+                file = file.max(now.file.saturating_sub(before.file));
+                each(started.elapsed(), now.file);
+            }
+            if let (Some(now), Some(before)) = (proc.io(pid), read_before) {
+                reads.push((started.elapsed().as_secs_f64(), now.from_disk.saturating_sub(before.from_disk)));
+            }
+            match answer {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) => cache.look(),
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        let _ = reader.join();
+        cache.look_now();
+        let said: Value = line.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(broken)?;
+        if let Some(error) = said["error"].as_str() {
+            return Err(Error::unsupported(error, ""));
+        }
+        let seconds = said["seconds"].as_f64().ok_or_else(broken)?;
+        Ok(Outcome {
+            rows: said["rows"].as_u64().ok_or_else(broken)?,
+            seconds,
+            anon,
+            file,
+            cached: cache.last,
+            cache_added: cache.added(),
+            // What was fetched after the last row came is for rows that nobody waited for.
+            read: reads.iter().find(|(when, _)| *when >= seconds).or(reads.last()).map(|&(_, bytes)| bytes),
+            said,
+        })
+    }
+}
+
+/// The page cache of the file, asked for as often as is cheap.
+struct CacheWatch {
+    file: File,
+    before: Resident,
+    last: Resident,
+    peak: u64,
+    next: Instant,
+}
+
+impl CacheWatch {
+    fn new(file: File) -> Self {
+        let before = meter::cache::of_file(file.as_fd());
+        Self { file, before, last: before, peak: before.bytes().unwrap_or(0), next: Instant::now() }
+    }
+
+    fn look(&mut self) {
+        if Instant::now() >= self.next {
+            self.look_now();
+        }
+    }
+
+    fn look_now(&mut self) {
+        let began = Instant::now();
+        self.last = meter::cache::of_file(self.file.as_fd());
+        self.peak = self.peak.max(self.last.bytes().unwrap_or(0));
+        self.next = Instant::now() + began.elapsed() * CACHE_SHARE;
+    }
+
+    fn added(&self) -> Option<u64> {
+        Some(self.peak - self.before.bytes()?)
+    }
+}
+
+/// Drops the file from the page cache, for every reader of it, and says what is left: the kernel keeps what
+/// somebody has mapped.
+pub fn chill(path: &Path) -> Result<Resident> {
+    let failed = |e: std::io::Error| Error::io(path, "drop the file from the page cache", e);
+    let file = File::open(path).map_err(failed)?;
+    file.sync_data().map_err(failed)?; // what is not on disk yet cannot be dropped
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(e.into()))?;
+    Ok(meter::cache::of_file(file.as_fd()))
+}
