@@ -12,6 +12,7 @@ mod dtype;
 mod error;
 mod index;
 mod memmap;
+mod watch;
 mod zip;
 
 use pyo3::prelude::*;
@@ -23,10 +24,13 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<budget::Budget>()?;
     module.add_class::<chunks::Chunks>()?;
     module.add_class::<zip::Zip>()?;
+    module.add_class::<watch::Watching>()?;
+    module.add_class::<watch::Recorded>()?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(memmap::release, module)?)?;
     module.add_function(wrap_pyfunction!(zip::zip, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
+    module.add_function(wrap_pyfunction!(watch::parse_size, module)?)?;
     Ok(())
 }

@@ -11,6 +11,7 @@ mod headerless;
 mod info;
 mod save;
 mod trial;
+mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -41,6 +42,7 @@ enum Color {
 enum Command {
     Info(info::Args),
     Bench(bench::Args),
+    Watch(watch::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
     Completions {
@@ -79,6 +81,7 @@ pub fn main(
     let answer = match cli.command {
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args, &context),
+        Command::Watch(args) => watch::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());
@@ -88,6 +91,7 @@ pub fn main(
     match answer {
         Ok(()) => 0,
         Err(Failure::Said) => 1,
+        Err(Failure::Exit(code)) => code,
         Err(Failure::Error(error)) => {
             draw::error(&error.to_string());
             i32::from(matches!(error, lowtide::Error::Argument { .. })) + 1
@@ -100,6 +104,8 @@ pub fn main(
 pub enum Failure {
     /// It was said already.
     Said,
+    /// A command that we ran ended with this code.
+    Exit(i32),
     /// To be said.
     Error(lowtide::Error),
 }

@@ -7,5 +7,18 @@
 """
 
 from lowtide._lowtide import Array, Budget, Chunks, Zip, __version__, open, release, zip
+from lowtide._watch import Report, Watch, watch
 
-__all__ = ["Array", "Budget", "Chunks", "Zip", "__version__", "open", "release", "zip"]
+__all__ = [
+    "Array",
+    "Budget",
+    "Chunks",
+    "Report",
+    "Watch",
+    "Zip",
+    "__version__",
+    "open",
+    "release",
+    "watch",
+    "zip",
+]

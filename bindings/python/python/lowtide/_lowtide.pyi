@@ -11,11 +11,14 @@ __all__ = [
     "Array",
     "Budget",
     "Chunks",
+    "Meter",
+    "Recording",
     "Zip",
     "__version__",
     "_reopen",
     "main",
     "open",
+    "parse_size",
     "release",
     "zip",
 ]
@@ -134,6 +137,20 @@ class Zip:
         drop_last: bool = False,
     ) -> Chunks: ...
 
+@final
+class Meter:
+    def __new__(cls, files: Sequence[str], interval: float | None = None) -> Meter: ...
+    def stop(self, command: Sequence[str], tolerance: int | None = None) -> Recording: ...
+
+@final
+class Recording:
+    @property
+    def verdict(self) -> str: ...
+    def json(self) -> str: ...
+    def html(self) -> str: ...
+    def save_html(self, path: str | PathLike[str]) -> None: ...
+    def save_json(self, path: str | PathLike[str]) -> None: ...
+
 def open(
     path: _Path | NDArray[Any],
     *,
@@ -144,6 +161,7 @@ def open(
     cache: _Cache = "auto",
     budget: _Size | Budget | None = None,
 ) -> Array: ...
+def parse_size(text: str) -> int: ...
 def release(memmap_array: NDArray[Any]) -> None: ...
 def zip(*arrays: Array) -> Zip: ...
 def main(arguments: Sequence[str], python: str | PathLike[str] | None) -> int: ...

@@ -197,12 +197,12 @@ mod tests {
     }
 
     fn on_tmpfs(file: &tempfile::NamedTempFile) -> bool {
-        const TMPFS: i64 = 0x0102_1994;
+        const TMPFS: rustix::fs::FsWord = 0x0102_1994;
         let found = rustix::fs::fstatfs(file).unwrap().f_type;
-        if i64::from(found) == TMPFS {
+        if found == TMPFS {
             eprintln!("skipped: the temporary folder is a tmpfs, whose pages cannot leave the cache");
         }
-        i64::from(found) == TMPFS
+        found == TMPFS
     }
 
     #[test]

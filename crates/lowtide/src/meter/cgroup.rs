@@ -38,6 +38,11 @@ pub struct Level {
 }
 
 impl Level {
+    /// The same group now.
+    pub fn again(&self) -> Option<Self> {
+        level(&self.path, self.version)
+    }
+
     /// What may still be allocated here before something is killed: page cache gives way.
     pub fn headroom(&self) -> Option<u64> {
         Some(self.limit?.saturating_sub(self.usage.saturating_sub(self.reclaimable)))
@@ -73,7 +78,7 @@ impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cgroup { path, limit } => {
-                write!(f, "the control group {} (limit {})", path.display(), crate::budget::human(*limit))
+                write!(f, "the {} of control group {}", crate::budget::human(*limit), path.display())
             }
             Self::Machine => f.write_str("this machine's available memory"),
             Self::HalfOfMemory => f.write_str("half of this machine's memory"),
@@ -230,13 +235,13 @@ mod tests {
     }
 
     fn decided_by(root: &tempfile::TempDir) -> (u64, String) {
-        let room = room_at(root.path(), "self");
-        match room.because {
+        let found = room_at(root.path(), "self");
+        match found.because {
             Because::Cgroup { path, limit } => (
-                room.bytes,
+                found.bytes,
                 format!("{} of {}", path.strip_prefix(root.path()).unwrap().display(), human(limit)),
             ),
-            other => (room.bytes, other.to_string()),
+            other => (found.bytes, other.to_string()),
         }
     }
 
@@ -291,9 +296,9 @@ mod tests {
         let root = tree("== proc/meminfo\nMemTotal:       100 kB\nMemAvailable:       64 kB\n");
         assert_eq!(room_at(root.path(), "self"), Room { bytes: 65536, because: Because::Machine });
         let nothing = tempfile::tempdir().unwrap();
-        let room = room_at(nothing.path(), "self");
-        assert_eq!(room.because, Because::HalfOfMemory);
-        assert!(room.bytes > 64 * MIB);
+        let found = room_at(nothing.path(), "self");
+        assert_eq!(found.because, Because::HalfOfMemory);
+        assert!(found.bytes > 64 * MIB);
     }
 
     #[test]

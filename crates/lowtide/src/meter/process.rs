@@ -84,6 +84,8 @@ pub struct Proc {
 /// `/proc/PID/status` is some 1.5 KiB and `mountinfo`-sized files are never read here; a list of
 /// children is 8 bytes a child.
 const BUFFER: usize = 64 << 10;
+/// Well short of a page of 4 KiB.
+const SHORT: usize = 2 << 10;
 
 impl Proc {
     /// Opens the machine's `/proc`.
@@ -182,23 +184,32 @@ impl Proc {
         Some(parse_stat(self.read(pid, "stat")?)?.parent)
     }
 
-    /// The command line of `pid`, blanks for the zeros between arguments, else its name in brackets.
-    /// Called once a process, so it may allocate.
-    pub fn command(&mut self, pid: u32) -> Option<String> {
-        let line = self.read(pid, "cmdline")?;
-        let line: Vec<u8> =
-            line.trim_ascii_end().iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect();
-        let line = String::from_utf8_lossy(&line).trim().to_owned();
-        if !line.is_empty() {
-            return Some(line);
+    /// Puts the command line of `pid` into `name`, blanks for the zeros between arguments, or its bare
+    /// name where it has none, and returns the length.
+    pub fn command_into(&mut self, pid: u32, name: &mut [u8]) -> Option<usize> {
+        let mut line = self.read(pid, "cmdline")?;
+        if line.is_empty() {
+            line = self.read(pid, "comm")?;
         }
-        Some(format!("[{}]", String::from_utf8_lossy(self.read(pid, "comm")?).trim()))
+        let line = line.trim_ascii_end();
+        let line = &line[..line.len() - line.iter().rev().take_while(|byte| **byte == 0).count()];
+        let length = line.len().min(name.len());
+        for (to, from) in name.iter_mut().zip(line) {
+            *to = if from.is_ascii_control() { b' ' } else { *from };
+        }
+        Some(length)
     }
 
     /// What the kernel could still give away on this machine without swapping: `MemAvailable`.
     pub fn available(&mut self) -> Option<u64> {
         let length = self.read_path(c"meminfo")?;
         kib(&self.buffer[..length], b"MemAvailable:")
+    }
+
+    /// The machine's memory: `MemTotal`.
+    pub fn total(&mut self) -> Option<u64> {
+        let length = self.read_path(c"meminfo")?;
+        kib(&self.buffer[..length], b"MemTotal:")
     }
 
     /// Microseconds that some task of this machine has waited for memory since boot (PSI, Linux 4.20).
@@ -218,11 +229,16 @@ impl Proc {
         let file =
             rustix::fs::openat(&self.root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let mut length = 0;
-        // seq_file hands out a page at a time.
+        // The kernel hands out a page at a time, cut between records: a read well short of one was the last.
         while length < self.buffer.len() {
             match rustix::io::read(&file, &mut self.buffer[length..]) {
                 Ok(0) => break,
-                Ok(count) => length += count,
+                Ok(count) => {
+                    length += count;
+                    if count < SHORT {
+                        break;
+                    }
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return None,
             }
@@ -315,21 +331,27 @@ mod tests {
         assert_eq!(parse_pressure(b"nothing"), None);
     }
 
+    /// dd's buffer is the oracle: 64 MiB of heap that it touches all the time. In a process of its own,
+    /// because the tests beside this one free and take memory too.
     #[test]
-    fn what_we_touch_shows_up_in_our_own_heap() {
+    fn what_a_process_touches_is_its_heap() {
         let mut proc = Proc::open().unwrap();
-        let pid = std::process::id();
-        let before = proc.process(pid).unwrap();
-        let held = vec![1_u8; 64 << 20];
-        let after = proc.process(pid).unwrap();
-        std::hint::black_box(&held);
-        let grown = after.anon - before.anon;
-        // Other tests run beside this one, so only the order of size is certain.
-        assert!((60 << 20..200 << 20).contains(&grown), "64 MiB touched, RssAnon grew by {grown}");
-        assert_eq!(after.pid, pid);
-        assert_eq!(after.parent, std::os::unix::process::parent_id());
-        assert!(proc.share(pid).unwrap().anon >= 60 << 20);
-        assert!(proc.io(pid).unwrap().by_calls > 0);
+        let mut dd = std::process::Command::new("dd")
+            .args(["if=/dev/zero", "of=/dev/null", "bs=64M"])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let seen = proc.process(dd.id()).unwrap();
+        let share = proc.share(dd.id()).unwrap();
+        let read = proc.io(dd.id()).unwrap();
+        dd.kill().unwrap();
+        dd.wait().unwrap();
+        for (name, bytes) in [("RssAnon", seen.anon), ("Pss_Anon", share.anon)] {
+            assert!((64 << 20..70 << 20).contains(&bytes), "64 MiB touched, {name} is {bytes}");
+        }
+        assert!(seen.page_tables >= (64 << 20) / 512 && seen.file > 0 && seen.shmem == 0, "{seen:?}");
+        assert!(read.by_calls >= 64 << 20, "{read:?}");
+        assert_eq!((seen.pid, seen.parent), (dd.id(), std::process::id()));
     }
 
     #[test]
@@ -348,6 +370,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(proc.process(child.id()), None);
-        assert_eq!(proc.command(child.id()), None);
+        assert_eq!(proc.command_into(child.id(), &mut [0; 8]), None);
     }
 }

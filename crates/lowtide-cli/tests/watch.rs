@@ -1,0 +1,242 @@
+//! `lowtide watch` around real commands: it must not be noticed by them, and must be right about them.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn watch() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
+    command.arg("watch");
+    command
+}
+
+fn shell(options: &[&str], script: &str) -> Output {
+    watch().args(options).args(["--", "sh", "-c", script]).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The report as a JSON parser that is not ours reads it.
+fn json(options: &[&str], command: &[&str]) -> (Output, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    let output = watch().args(options).arg("--json").arg(&path).arg("--").args(command).output().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {}", said(&output)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file was left");
+    (output, serde_json::from_str(&text).unwrap())
+}
+
+/// This test binary as one of the programs below.
+fn program(name: &str) -> Vec<String> {
+    let path = std::env::current_exe().unwrap().display().to_string();
+    ["--exact", name, "--ignored", "--nocapture", "--test-threads=1"].iter().fold(
+        vec![path],
+        |mut command, part| {
+            command.push((*part).to_owned());
+            command
+        },
+    )
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    assert_eq!(shell(&[], "exit 0").status.code(), Some(0));
+    assert_eq!(shell(&[], "exit 7").status.code(), Some(7));
+    assert_eq!(shell(&[], "kill -9 $$").status.code(), Some(137), "128 and the signal");
+    assert_eq!(shell(&["--assert-flat"], "exit 3").status.code(), Some(3), "its failure comes before ours");
+}
+
+#[test]
+fn called_wrongly_is_2_and_a_command_that_cannot_run_is_1() {
+    assert_eq!(watch().output().unwrap().status.code(), Some(2));
+    assert_eq!(watch().args(["--interval", "soon", "--", "true"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(watch().args(["--pid", "1", "--", "true"]).output().unwrap().status.code(), Some(2));
+    let output = watch().args(["--", "/nonexistent/program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("/nonexistent/program: cannot run the command"), "{}", said(&output));
+    let output = watch().args(["--pid", "4194303"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
+#[test]
+fn input_and_output_are_the_commands() {
+    let mut child = watch()
+        .args(["--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"through\n").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"through\n");
+}
+
+#[test]
+fn signals_are_passed_on() {
+    use rustix::process::{Pid, Signal, kill_process};
+    for (signal, name) in
+        [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::USR1, "USR1")]
+    {
+        let script = format!("trap 'exit 5' {name}; echo ready; while :; do sleep 0.05; done");
+        let mut child = watch()
+            .args(["--", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(5), "SIG{name}");
+    }
+}
+
+#[test]
+fn a_command_that_dies_of_the_signal_is_reported_as_that() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let mut child = watch().args(["--", "sleep", "30"]).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn orphans_do_not_hold_us_up() {
+    let begin = Instant::now();
+    let output = shell(&[], "sleep 20 >/dev/null 2>&1 </dev/null & exit 4");
+    assert_eq!(output.status.code(), Some(4));
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn thousands_of_short_lived_children_are_counted() {
+    let script = "i=0; while [ $i -lt 3000 ]; do /bin/true; i=$((i+1)); done; exit 6";
+    let (output, report) = json(&["--interval", "2ms"], &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(6), "{}", said(&output));
+    assert!(report["processes_seen"].as_u64().unwrap() > 30, "{}", report["processes_seen"]);
+    assert!(report["processes"].as_array().unwrap().len() <= 100);
+}
+
+#[test]
+fn the_json_has_what_was_promised() {
+    let (output, report) = json(&[], &["sleep", "0.5"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(report["verdict"], "unknown", "too short");
+    assert_eq!(report["command"], serde_json::json!(["sleep", "0.5"]));
+    assert_eq!(report["exit_code"], 0);
+    for key in ["peak_anon_bytes", "peak_file_bytes"] {
+        assert!(report[key].as_u64().unwrap() > 0, "{key}");
+    }
+    assert!(report["peak_cache_bytes"].is_null(), "no file, no figure");
+    for kind in ["anon", "shmem", "file", "cache"] {
+        assert!(report["growth_bytes_per_second"].get(kind).is_some(), "{kind}");
+    }
+    assert!(report["samples"].as_array().unwrap().len() >= 3);
+    assert!(report["samples"][1]["anon_bytes"].as_u64().is_some());
+    let output = shell(&["--quiet", "--json"], "sleep 0.2");
+    let stdout: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(stdout["exit_code"], 0);
+    assert_eq!(said(&output), "", "--quiet");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_and_no_harm_to_the_command() {
+    let output = shell(&["--html", "/nonexistent/x.html"], "echo done");
+    assert_eq!(output.stdout, b"done\n");
+    assert_eq!(output.status.code(), Some(1));
+    let wanted = "error: /nonexistent/x.html: cannot write the report: No such file or directory";
+    assert!(said(&output).contains(wanted), "{}", said(&output));
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=8k none {0} && {1} watch --html {0}/x.html -- sh -c 'echo done; exit 0'; \
+         code=$?; ls {0}; exit $code",
+        folder.path().display(),
+        env!("CARGO_BIN_EXE_lowtide")
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    if said(&output).contains("not permitted") || said(&output).contains("permission denied") {
+        eprintln!("skipped: only root may mount a small disk");
+        return;
+    }
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "done\n",
+        "the report or its temporary file was left"
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("No space left on device"), "{}", said(&output));
+}
+
+#[test]
+fn a_running_process_can_be_looked_at() {
+    let mut child = Command::new("sleep").arg("1").spawn().unwrap();
+    let output = watch().args(["--json", "-", "--quiet", "--pid", &child.id().to_string()]).output().unwrap();
+    child.wait().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["exit_code"].is_null());
+    assert_eq!(report["processes_seen"], 1);
+}
+
+#[test]
+fn a_leak_fails_the_assertion_and_flat_memory_passes_it() {
+    let leak = program("program_leaks");
+    let output = watch().arg("--assert-flat").arg("--").args(&leak).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("error: memory is not flat: leak"), "{}", said(&output));
+    let lenient = watch().arg("--assert-flat=4GiB").arg("--").args(&leak).output().unwrap();
+    assert_eq!(lenient.status.code(), Some(0), "{}", said(&lenient));
+    let flat = watch().arg("--assert-flat").args(["--", "sleep", "3"]).output().unwrap();
+    assert_eq!(flat.status.code(), Some(0), "{}", said(&flat));
+    let short = watch().arg("--assert-flat").args(["--", "true"]).output().unwrap();
+    assert_eq!(short.status.code(), Some(1), "too short to tell is not flat");
+}
+
+/// The limit of a control group is found, and is what the words are about.
+#[test]
+fn a_limit_is_named() {
+    let name = format!("lowtide-watch-test-{}", std::process::id());
+    let group = std::path::Path::new("/sys/fs/cgroup/memory").join(&name);
+    if std::fs::create_dir(&group).is_err() {
+        eprintln!("skipped: no control group of version 1 that we may make groups in");
+        return;
+    }
+    std::fs::write(group.join("memory.limit_in_bytes"), "2147483648").unwrap();
+    let report = tempfile::NamedTempFile::new().unwrap();
+    let script = format!(
+        "echo $$ > {}/cgroup.procs; exec {} watch --json {} -- {}",
+        group.display(),
+        env!("CARGO_BIN_EXE_lowtide"),
+        report.path().display(),
+        program("program_leaks").join(" ")
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    std::fs::remove_dir(&group).unwrap();
+    assert!(
+        said(&output).contains(&format!("the 2 GiB of control group /sys/fs/cgroup/memory/{name}")),
+        "{}",
+        said(&output)
+    );
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(report.path()).unwrap()).unwrap();
+    assert_eq!(report["cgroup"]["limit_bytes"], 2_147_483_648_u64);
+    assert!(report["cgroup"]["peak_bytes"].as_u64().unwrap() > 140 << 20, "{}", report["cgroup"]);
+    assert!(report["samples"][20]["cgroup_bytes"].as_u64().unwrap() > 10 << 20);
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn program_leaks() {
+    let mut held = Vec::new();
+    for _ in 0..150 {
+        held.push(vec![1_u8; 1 << 20]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::hint::black_box(&held);
+}

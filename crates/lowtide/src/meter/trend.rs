@@ -1,0 +1,321 @@
+//! Does a curve keep growing? Times and bytes in, a slope with its confidence interval out.
+//!
+//! Pure functions, tested by simulation. The slope is Theil–Sen's, the median of the slopes between all
+//! pairs of points: a burst or an outlier does not move it. A slope alone would still call one step or
+//! one tooth of a saw a trend, so growth also has to be there in most quarters of the time, to go on in
+//! the second half, and to exceed the largest fall on the way.
+
+/// How a curve went after warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// It kept growing to the end.
+    Growing,
+    /// It grew, in a step or towards a level, and stayed there.
+    Levelled,
+    /// It stayed, swung or fell.
+    Steady,
+}
+
+/// The slope of a curve and what it came from. Bytes and seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trend {
+    /// How it went.
+    pub shape: Shape,
+    /// Bytes a second in which it was looked at, the median of the slopes between all pairs of points.
+    pub per_second: f64,
+    /// The lower end of the 95 % confidence interval.
+    pub low: f64,
+    /// The upper end of the 95 % confidence interval.
+    pub high: f64,
+    /// The level in the middle of the time looked at.
+    pub level: u64,
+    /// How long a stretch of time was looked at.
+    pub seconds: f64,
+}
+
+/// Fewer windows than this say nothing: 95 % is out of reach with fewer than five points.
+const FEWEST_WINDOWS: usize = 6;
+/// More windows than this make the interval narrower than memory deserves, whose samples hang together.
+const MOST_WINDOWS: usize = 24;
+/// Below this many seconds after warm-up an allocator's first pools look like growth.
+pub const SHORTEST: f64 = 1.5;
+
+/// Where warm-up ends in a run of `seconds`: imports and first buffers are not a trend.
+pub fn warm_up(seconds: f64) -> f64 {
+    (seconds * 0.2).clamp(0.0, 60.0)
+}
+
+/// The trend of `(second, bytes)` points in order of time, warm-up included. Growth of up to
+/// `tolerance` bytes is none. `None` when the run was too short to tell.
+pub fn trend(points: &[(f64, u64)], tolerance: u64) -> Option<Trend> {
+    let points = without_stalls(points);
+    let (first, last) = (points.first()?.0, points.last()?.0);
+    let begin = first + warm_up(last - first);
+    let points = &points[points.partition_point(|point| point.0 < begin)..];
+    // Two samples a window at least, because one may be a burst.
+    let windows = (points.len() / 2).min(MOST_WINDOWS);
+    if windows < FEWEST_WINDOWS || last - begin < SHORTEST {
+        return None;
+    }
+    let floors = without_release(&floors(points, begin, last, windows)).to_vec();
+    let (slope, low, high) = theil_sen(&floors)?;
+    let seconds = last - begin;
+    let level = floors[floors.len() / 2].1;
+    let (growth, rise) = (slope * seconds, floors[floors.len() - 1].1 - floors[0].1);
+    let noise = (tolerance as f64).max(deepest_fall(&floors));
+    let shape = if rise <= noise {
+        Shape::Steady
+    } else if growth > noise && low > 0.0 && goes_on(&floors) {
+        Shape::Growing
+    } else {
+        Shape::Levelled
+    };
+    // A level is bytes, so it is neither negative nor fractional.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Some(Trend { shape, per_second: slope, low, high, level: level as u64, seconds })
+}
+
+/// Takes out the time in which nobody looked: a machine that stalls, or a stopped job, stalls the program
+/// too, and a pause is not a plateau. A gap is long if it is eight times the usual one.
+fn without_stalls(points: &[(f64, u64)]) -> Vec<(f64, u64)> {
+    let mut gaps: Vec<f64> = points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    gaps.sort_unstable_by(f64::total_cmp);
+    let usual = gaps.get(gaps.len() / 2).copied().unwrap_or(0.0);
+    let mut lost = 0.0;
+    let mut before = points.first().map_or(0.0, |point| point.0);
+    let even = points.iter().map(|&(time, bytes)| {
+        let gap = time - before;
+        before = time;
+        if gap > usual * 8.0 {
+            lost += gap - usual;
+        }
+        (time - lost, bytes)
+    });
+    even.collect()
+}
+
+/// The sample at the lower quartile of each of `count` equal stretches of time: what remains when a
+/// burst has passed.
+fn floors(points: &[(f64, u64)], begin: f64, end: f64, count: usize) -> Vec<(f64, f64)> {
+    let width = (end - begin) / count as f64;
+    let mut floors = Vec::with_capacity(count);
+    let mut rest = points;
+    for index in 0..count {
+        let until = begin + width * (index + 1) as f64;
+        let inside =
+            if index + 1 == count { rest.len() } else { rest.partition_point(|point| point.0 < until) };
+        let (now, later) = rest.split_at(inside);
+        rest = later;
+        let mut sorted = now.to_vec();
+        sorted.sort_unstable_by_key(|point| point.1);
+        // A stretch in which the machine did not let us look has no floor.
+        if let Some(floor) = sorted.get(sorted.len() / 4) {
+            floors.push((floor.0, floor.1 as f64));
+        }
+    }
+    floors
+}
+
+/// Programs give memory back at the end: what only falls within the last quarter is not part of the trend.
+fn without_release(floors: &[(f64, f64)]) -> &[(f64, f64)] {
+    let peak = (0..floors.len()).max_by(|&a, &b| floors[a].1.total_cmp(&floors[b].1)).unwrap_or(0);
+    let falls = floors[peak..].windows(2).all(|pair| pair[1].1 <= pair[0].1);
+    if falls && peak + 1 >= FEWEST_WINDOWS && peak >= floors.len() * 3 / 4 - 1 {
+        &floors[..=peak]
+    } else {
+        floors
+    }
+}
+
+/// The median of all slopes between two points, and the 95 % interval after Sen (1968).
+fn theil_sen(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
+    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
+    for (index, a) in points.iter().enumerate() {
+        slopes.extend(points[index + 1..].iter().map(|b| (b.1 - a.1) / (b.0 - a.0)));
+    }
+    if slopes.len() < 10 {
+        return None;
+    }
+    slopes.sort_unstable_by(f64::total_cmp);
+    let (count, n) = (slopes.len() as f64, points.len() as f64);
+    let reach = 1.96 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
+    // Ranks between 0 and count − 1 by the clamp.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let at = |rank: f64| slopes[rank.round().clamp(0.0, count - 1.0) as usize];
+    let middle = slopes.len() / 2;
+    let median = if slopes.len() % 2 == 1 {
+        slopes[middle]
+    } else {
+        f64::midpoint(slopes[middle - 1], slopes[middle])
+    };
+    Some((median, at((count - reach) / 2.0 - 1.0), at(f64::midpoint(count, reach))))
+}
+
+/// The largest fall from a high to a later low.
+fn deepest_fall(points: &[(f64, f64)]) -> f64 {
+    let mut high = f64::NEG_INFINITY;
+    points.iter().fold(0.0, |fall, point| {
+        high = high.max(point.1);
+        fall.max(high - point.1)
+    })
+}
+
+/// Whether at least three quarters of the time saw growth, and the second half a fifth of it: one step
+/// and a curve that levels off do not.
+fn goes_on(points: &[(f64, f64)]) -> bool {
+    let (first, last) = (points[0], points[points.len() - 1]);
+    let rise = last.1 - first.1;
+    let at = |quarter: usize| {
+        let time = first.0 + (last.0 - first.0) * quarter as f64 / 4.0;
+        let after = points.partition_point(|point| point.0 < time).clamp(1, points.len() - 1);
+        let (a, b) = (points[after - 1], points[after]);
+        a.1 + (b.1 - a.1) * (time - a.0) / (b.0 - a.0)
+    };
+    let grew = (0..4).filter(|quarter| at(quarter + 1) - at(*quarter) > rise * 0.06).count();
+    grew >= 3 && at(4) - at(2) > rise * 0.2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::f64::consts::TAU;
+
+    const MIB: f64 = (1 << 20) as f64;
+    const TOLERANCE: u64 = 4 << 20;
+
+    /// Ten samples a second of a curve in MiB, with an allocator's noise of ±0.5 MiB.
+    fn run(seconds: f64, curve: impl Fn(f64) -> f64) -> Vec<(f64, u64)> {
+        let mut state = 88_172_645_463_325_252_u64;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        (0..(seconds * 10.0) as usize)
+            .map(|index| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let noise = (state >> 11) as f64 / (1_u64 << 53) as f64 - 0.5;
+                let second = index as f64 / 10.0;
+                (second, ((curve(second) + noise) * MIB).max(0.0) as u64)
+            })
+            .collect()
+    }
+
+    fn shape(points: &[(f64, u64)]) -> Option<Shape> {
+        trend(points, TOLERANCE).map(|trend| trend.shape)
+    }
+
+    #[test]
+    fn steady_growth_is_growth_and_the_interval_holds_the_truth() {
+        for seconds in [3.0, 10.0, 60.0, 600.0] {
+            for rate in [5.0, 50.0] {
+                let found = trend(&run(seconds, |t| 100.0 + rate * t), TOLERANCE).unwrap();
+                assert_eq!(found.shape, Shape::Growing, "{rate} MiB/s for {seconds} s");
+                assert!(found.low <= rate * MIB * 1.001 && found.high >= rate * MIB * 0.999, "{found:?}");
+                assert!((found.per_second / MIB - rate).abs() < rate * 0.2, "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn growth_under_the_tolerance_is_none() {
+        assert_eq!(shape(&run(30.0, |t| 100.0 + 0.05 * t)), Some(Shape::Steady));
+        assert_eq!(trend(&run(30.0, |t| 100.0 + 0.05 * t), 1 << 19).unwrap().shape, Shape::Growing);
+    }
+
+    #[test]
+    fn a_slow_leak_shows_in_a_long_run() {
+        assert_eq!(shape(&run(3600.0, |t| 2000.0 + 0.02 * t)), Some(Shape::Growing));
+    }
+
+    #[test]
+    fn a_leak_in_steps_is_growth() {
+        for every in [1.0, 5.0, 10.0] {
+            let points = run(60.0, |t| 100.0 + 40.0 * (t / every).floor());
+            assert_eq!(shape(&points), Some(Shape::Growing), "a step every {every} s");
+        }
+    }
+
+    #[test]
+    fn a_leak_under_oscillation_and_bursts_is_growth() {
+        let waves = run(60.0, |t| 100.0 + 5.0 * t + 30.0 * (t * TAU / 3.0).sin());
+        assert_eq!(shape(&waves), Some(Shape::Growing));
+        let bursts = run(60.0, |t| 100.0 + 2.0 * t + if t % 4.0 < 0.7 { 900.0 } else { 0.0 });
+        assert_eq!(shape(&bursts), Some(Shape::Growing));
+    }
+
+    #[test]
+    fn quiet_is_steady() {
+        for seconds in [3.0, 30.0, 300.0] {
+            assert_eq!(shape(&run(seconds, |_| 500.0)), Some(Shape::Steady));
+        }
+    }
+
+    #[test]
+    fn short_is_none() {
+        assert_eq!(shape(&run(1.5, |t| 100.0 * t)), None);
+        assert_eq!(shape(&[]), None);
+        assert_eq!(shape(&[(0.0, 1), (100.0, 2)]), None);
+    }
+
+    #[test]
+    fn warm_up_and_a_step_are_not_growth() {
+        let import = run(10.0, |t| 20.0 + 300.0 * t.min(1.5));
+        assert_eq!(shape(&import), Some(Shape::Steady));
+        for at in [3.0, 5.0, 7.0, 9.0] {
+            let step = run(10.0, |t| if t < at { 100.0 } else { 900.0 });
+            assert_ne!(shape(&step), Some(Shape::Growing), "a step at {at} s");
+        }
+        let levels_off = run(20.0, |t| 1000.0 * (1.0 - (-t / 4.0).exp()));
+        assert_eq!(shape(&levels_off), Some(Shape::Levelled));
+    }
+
+    #[test]
+    fn bursts_are_steady() {
+        for (every, long) in [(2.0, 0.3), (5.0, 1.0), (7.0, 2.0), (20.0, 1.0)] {
+            let points = run(60.0, |t| 200.0 + if t % every < long { 1500.0 } else { 0.0 });
+            assert_eq!(shape(&points), Some(Shape::Steady), "{long} s every {every} s");
+        }
+    }
+
+    #[test]
+    fn oscillation_is_not_growth_at_any_period_and_phase() {
+        for period in [0.7, 1.0, 3.0, 7.0, 13.0, 20.0] {
+            for phase in 0..8 {
+                let shift = f64::from(phase) / 8.0 * period;
+                let wave = run(30.0, |t| 500.0 + 300.0 * ((t + shift) * TAU / period).sin());
+                assert_ne!(shape(&wave), Some(Shape::Growing), "wave of {period} s shifted {shift}");
+                let saw = run(30.0, |t| 100.0 + 600.0 * ((t + shift) / period).fract());
+                assert_ne!(shape(&saw), Some(Shape::Growing), "saw of {period} s shifted {shift}");
+            }
+        }
+    }
+
+    #[test]
+    fn release_at_the_end_does_not_hide_a_leak() {
+        for released_in in [0.1, 0.4, 1.0, 1.6] {
+            let end = 10.0 - released_in;
+            let grown = 50.0 * end;
+            let points =
+                run(10.0, |t| 100.0 + if t < end { 50.0 * t } else { grown * (10.0 - t) / released_in });
+            assert_eq!(shape(&points), Some(Shape::Growing), "released in {released_in} s");
+        }
+    }
+
+    #[test]
+    fn falling_memory_is_steady() {
+        assert_eq!(shape(&run(30.0, |t| 1000.0 - 20.0 * t)), Some(Shape::Steady));
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_is_neither_a_plateau_nor_a_panic() {
+        // A machine that stalls for as long as the program runs.
+        let mut stalled = run(4.0, |t| 100.0 + 5.0 * t);
+        for point in stalled.iter_mut().filter(|point| point.0 > 2.0) {
+            point.0 += 5.0;
+        }
+        assert_eq!(shape(&stalled), Some(Shape::Growing));
+        let mut unseen = run(30.0, |t| 100.0 + 5.0 * t);
+        unseen.retain(|point| point.0 < 8.0 || point.0 > 22.0);
+        assert_ne!(shape(&unseen), Some(Shape::Steady));
+        assert_eq!(shape(&[(5.0, 7); 100]), None, "no time passed");
+    }
+}

@@ -1,0 +1,188 @@
+"""``lowtide.watch`` in Python: context manager, decorator, report, and the pytest fixture."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import lowtide
+import psutil
+import pytest
+
+
+def test_a_block_that_grows_is_a_leak_and_its_figures_are_the_kernels():
+    held = []
+    me = psutil.Process()
+    with lowtide.watch(files=()) as w:
+        for _ in range(130):
+            held.append(bytearray(1 << 20))
+            time.sleep(0.02)
+        rss = me.memory_info().rss
+    report = w.report
+    assert report.verdict == "leak", report
+    assert abs(report.peak_rss_bytes - rss) < 0.02 * rss
+    assert report.peak_anon_bytes > 130 << 20
+    assert report.peak_cache_bytes is None
+    assert report.growth_bytes_per_second["anon"] > 10 << 20
+    assert "RssAnon" in repr(report)
+    assert not report.is_flat
+
+
+def test_the_page_cache_of_named_files_is_seen(tmp_path):
+    path = tmp_path / "rows.bin"
+    path.write_bytes(bytes(8 << 20))
+    with lowtide.watch(files=[path]) as w:
+        time.sleep(0.3)
+    assert w.report.peak_cache_bytes == 8 << 20
+    assert [file["path"] for file in w.report.files] == [str(path.resolve())]
+    with lowtide.watch(path) as w:
+        time.sleep(0.2)
+    assert w.report.peak_cache_bytes == 8 << 20
+
+
+def test_every_call_of_a_decorated_function_has_its_report():
+    @lowtide.watch
+    def work(a, *, b):
+        """What it does."""
+        time.sleep(0.1)
+        return a + b
+
+    @lowtide.watch(files=(), interval=0.01)
+    def fails():
+        raise ZeroDivisionError
+
+    assert work(1, b=2) == 3
+    first = work.report
+    assert work(3, b=4) == 7
+    assert work.report is not first
+    assert (work.__name__, work.__doc__) == ("work", "What it does.")
+    assert json.loads(first.to_json())["command"] == [f"{__name__}.{work.__qualname__}"]
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert fails.report.verdict == "unknown"
+
+
+def test_a_block_that_raises_still_has_a_report():
+    watch = lowtide.watch(files=())
+    with pytest.raises(KeyError), watch:
+        raise KeyError
+    assert watch.report.verdict == "unknown"
+
+
+def test_misuse_is_said():
+    w = lowtide.watch()
+    with pytest.raises(RuntimeError, match="before the watched block has ended"):
+        _ = w.report
+    with w, pytest.raises(RuntimeError, match="running already"):
+        w.__enter__()
+    for interval in (-1, 0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="interval makes no sense"), lowtide.watch(interval=interval):
+            pass
+    with pytest.raises(ValueError, match="size"):
+        lowtide.watch(tolerance="a lot")
+
+
+def test_watches_may_be_nested_and_run_in_threads():
+    def work():
+        with lowtide.watch(files=()) as outer:
+            with lowtide.watch(files=()) as inner:
+                time.sleep(0.15)
+            time.sleep(0.15)
+        assert outer.report.seconds > inner.report.seconds
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_fork_inside_a_watch_is_counted_and_does_not_hang():
+    with lowtide.watch(files=()) as w:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                w.__exit__(None, None, None)
+            except ValueError as error:
+                code = 0 if "was started by process" in str(error) else 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        sleeper = subprocess.Popen(["sleep", "0.4"])
+        sleeper.wait()
+    assert any("sleep" in process["command"] for process in w.report.processes)
+
+
+def test_the_report_is_a_file_a_text_and_a_notebook_cell(tmp_path):
+    with lowtide.watch(files=()) as w:
+        time.sleep(0.2)
+    w.report.to_html(tmp_path / "mem.html")
+    page = (tmp_path / "mem.html").read_text()
+    assert page == w.report.to_html()
+    assert page.startswith("<!doctype html>")
+    w.report.to_json(tmp_path / "mem.json")
+    data = json.loads((tmp_path / "mem.json").read_text())
+    assert data == json.loads(w.report.to_json())
+    for key in ("verdict", "peak_anon_bytes", "peak_file_bytes", "peak_cache_bytes"):
+        assert data[key] == getattr(w.report, key)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mem.html", "mem.json"]
+    cell = w.report._repr_html_()
+    assert cell.startswith("<iframe srcdoc=")
+    assert "<script" not in cell, "the page inside is quoted"
+    with pytest.raises(FileNotFoundError):
+        w.report.to_html(tmp_path / "nowhere" / "mem.html")
+
+
+def run_pytest(folder, text):
+    (folder / "test_it.py").write_text(textwrap.dedent(text))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_the_fixture_fails_what_grows_and_passes_what_does_not(tmp_path):
+    done = run_pytest(
+        tmp_path,
+        """
+        import time
+        held = []
+
+        def test_grows(lowtide_flat):
+            for _ in range(140):
+                held.append(bytearray(1 << 20)); time.sleep(0.02)
+
+        def test_repeated_grows(lowtide_flat):
+            lowtide_flat(lambda: (held.append(bytearray(1 << 20)), time.sleep(0.02)))
+
+        def test_grows_within_reason(lowtide_flat):
+            lowtide_flat.tolerance = "4GiB"
+            lowtide_flat(lambda: (held.append(bytearray(1 << 20)), time.sleep(0.02)))
+
+        def test_stays(lowtide_flat):
+            report = lowtide_flat(lambda: time.sleep(0.01))
+            assert report.verdict == "flat"
+
+        def test_short(lowtide_flat):
+            pass
+
+        def test_fails_anyway(lowtide_flat):
+            assert 1 == 2
+
+        def test_without():
+            pass
+        """,
+    )
+    out = done.stdout
+    assert "3 failed, 4 passed, 1 warning" in out, out
+    assert "FAILED test_it.py::test_grows - " in out
+    assert "FAILED test_it.py::test_repeated_grows - " in out
+    assert "memory is not flat: leak" in out
+    assert "assert 1 == 2" in out
+    assert "too short to tell" in out
+
+
+def test_the_plugin_does_not_import_numpy_for_others(tmp_path):
+    done = run_pytest(tmp_path, "import sys\ndef test_it():\n    assert 'numpy' not in sys.modules\n")
+    assert done.returncode == 0, done.stdout
