@@ -371,7 +371,6 @@ impl Array {
 /// What pickle calls: the header need not be read again, but the file must still be large enough.
 #[pyfunction]
 #[pyo3(name = "_reopen")]
-#[allow(clippy::needless_pass_by_value)] // Python passes values
 pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
     py.import("numpy")?;
     let get = |key: &str| {

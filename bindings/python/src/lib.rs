@@ -3,6 +3,9 @@
 //! Each file here has the name of what it brings to Python. The package `lowtide` re-exports what is
 //! public; nothing here decides anything that the core crate should decide.
 
+#![allow(clippy::needless_pass_by_value)] // Python passes values
+#![allow(clippy::redundant_closure_for_method_calls)] // PyO3's methods are often not general enough in their lifetimes
+
 mod array;
 mod batch;
 mod budget;

@@ -191,7 +191,7 @@ impl Zip {
             if needs > mix_room(array.budget().limit()) {
                 return Err(Error::Budget {
                     what: format!("mixing {} blocks of {} rows", mix.buffer_blocks, mix.block_rows),
-                    needs: needs / 7 * 16,
+                    needs: needs / 6 * 16,
                     limit: array.budget().limit(),
                     hint: "smaller blocks, or a larger budget=".into(),
                 });

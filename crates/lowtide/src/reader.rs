@@ -27,6 +27,8 @@ const LARGE_ROW: usize = 64 << 10;
 /// one chunk's memory, used again and again, stays in the processor's cache, and that is worth twice what a
 /// second thread is (measured: 8 GB/s ahead, 15 GB/s at once).
 const AHEAD_COLD: u64 = 32 << 20;
+/// Threads' stacks, lists of requests, rings: some megabytes that are nobody's block. They are left room for.
+const UNCOUNTED: u64 = 4 << 20;
 /// How long a choice of `auto` holds: what is in memory changes while we read.
 const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
 /// What planning one row takes: its number, and where it goes.
@@ -80,9 +82,9 @@ impl Spec {
     }
 }
 
-/// What the blocks of a mix may take of a budget: two groups, and an eighth that stays free.
+/// What the blocks of a mix may take of a budget: two groups, and a quarter for what reads them.
 pub(crate) fn mix_room(budget: u64) -> u64 {
-    budget / 16 * 7
+    budget / 16 * 6
 }
 
 /// What a row takes while it waits, beside its bytes.
@@ -231,7 +233,7 @@ impl Reader {
                 _ => 0,
             };
             // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
-            let room = (budget.limit() / 8 * 7).saturating_sub(windows);
+            let room = (budget.limit() / 8 * 7).saturating_sub(windows + UNCOUNTED.min(budget.limit() / 8));
             let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
             let room = (room / groups).min(budget.available().saturating_sub(windows));
             // Arrays that share a budget share its room.
