@@ -45,17 +45,17 @@ fn sampling_allocates_nothing_however_many_children_come_and_go() {
     let files = Files::new(&[folder.path().display().to_string()]);
     let mut sampler = Sampler::new(Root::Process(child.id()), files, Interval::Auto).unwrap();
     let before = ALLOCATIONS.with(Cell::get);
-    let mut samples = 0_u32;
+    let mut looks = 0_u32;
     while child.try_wait().unwrap().is_none() {
         sampler.sample();
-        samples += 1;
+        looks += 1;
         std::thread::sleep(Duration::from_millis(2));
     }
     let counted = ALLOCATIONS.with(Cell::get) - before;
-    assert!(samples > 100, "only {samples} samples");
+    assert!(looks > 100, "only {looks} samples");
     assert!(sampler.tree().seen > 50, "only {} of 300 short-lived children seen", sampler.tree().seen);
     assert_eq!(sampler.files().list().len(), 20);
-    assert_eq!(counted, 0, "{counted} allocations in {samples} samples");
+    assert_eq!(counted, 0, "{counted} allocations in {looks} samples");
 }
 
 #[test]

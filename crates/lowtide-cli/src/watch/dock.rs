@@ -3,6 +3,7 @@
 //! The terminal itself does the keeping: its scroll region ends above our rows. Everything is one write a
 //! picture, so that the command's output is never cut in two, and dropping the dock gives the rows back.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
 /// A terminal smaller than this keeps all its rows for the command.
@@ -55,7 +56,7 @@ impl Dock {
         let mut picture = String::from("\x1b7\x1b[?25l");
         for (index, line) in lines.iter().take(self.rows).enumerate() {
             let row = self.size.1 - self.rows + 1 + index;
-            picture.push_str(&format!("\x1b[{row};1H\x1b[0m\x1b[2K{line}"));
+            let _ = write!(picture, "\x1b[{row};1H\x1b[0m\x1b[2K{line}");
         }
         picture.push_str("\x1b[0m\x1b8\x1b[?25h");
         show(&picture);
