@@ -364,8 +364,10 @@ mod tests {
         let mut tree = Tree::new(Root::Process(1), &mut proc);
         let template = Member::new(proc.process(std::process::id()).unwrap(), &mut proc, 0.0);
         let member = |pid, parent, anon, others| {
-            let last = Process { pid, parent, anon, file: 0, shmem: 0, ..template.last };
-            Member { last, others, ..template }
+            let mut made = template;
+            made.last = Process { pid, parent, anon, file: 0, shmem: 0, ..made.last };
+            made.others = others;
+            made
         };
         tree.live = vec![member(10, 1, 1000, None)];
         assert_eq!(tree.totals().anon, 1000, "alone, all of it is its own");
