@@ -36,7 +36,13 @@ test: setup ## Run the fast tests
 	cargo test --release --quiet
 	$(BIN)/pytest -q -m "not heavy"
 
-test-all: setup ## Run the heavy tests and the linters too
+# Chromium renders the reports; where it cannot be installed, those tests skip and say so.
+$(VENV)/heavy: $(VENV)/ready tests/requirements-heavy.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements-heavy.txt
+	command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } || true
+	touch $@
+
+test-all: setup $(VENV)/heavy ## Run the heavy tests and the linters too
 	$(MAKE) lint
 	$(BIN)/pytest -q -m heavy
 

@@ -53,7 +53,9 @@ def read_ahead_kb(path: Path) -> str:
 @contextlib.contextmanager
 def cgroup(limit: int):
     """A control group with a hard limit, or None where it cannot be made (v1 here)."""
-    own = next((x.split(":")[2] for x in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in x), None)
+    own = next(
+        (x.split(":")[2] for x in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in x), None
+    )
     folder = Path(f"/sys/fs/cgroup/memory{own}/lowtide-bench-{os.getpid()}") if own is not None else None
     try:
         if folder is None:
@@ -79,14 +81,19 @@ def run(side: str, path: Path, group: Path | None = None, **settings) -> dict:
     """One side in a process of its own: what it says, and the peaks of RssAnon, RssFile and page cache added."""
     command = [sys.executable, str(HERE / "side.py"), side, str(path), json.dumps(settings)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout and child.stdin
+    assert child.stdout is not None
+    assert child.stdin is not None
     if group is not None:
         (group / "cgroup.procs").write_text(str(child.pid))
     assert child.stdout.readline() == "ready\n", f"{side} did not start"
 
     def memory() -> dict[str, int]:
         lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
-        return {k: int(v.split()[0]) << 10 for k, _, v in (x.partition(":") for x in lines) if k in ("RssAnon", "RssFile")}
+        return {
+            k: int(v.split()[0]) << 10
+            for k, _, v in (x.partition(":") for x in lines)
+            if k in ("RssAnon", "RssFile")
+        }
 
     base, peak, done = memory(), {"RssAnon": 0, "RssFile": 0, "sum": 0, "cache": 0}, threading.Event()
     cache0 = cached(path)
@@ -119,9 +126,25 @@ def fio(path: Path, rw: str, size: str, depth: int, seconds: float) -> float | N
     if shutil.which("fio") is None:
         return None
     forget(path)
-    command = ["fio", "--name=x", f"--filename={path}", "--readonly", "--direct=1", f"--rw={rw}", f"--bs={size}"]
-    command += ["--ioengine=io_uring", f"--iodepth={depth}", f"--runtime={seconds}", "--time_based", "--output-format=json"]
-    job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0]["read"]
+    command = [
+        "fio",
+        "--name=x",
+        f"--filename={path}",
+        "--readonly",
+        "--direct=1",
+        f"--rw={rw}",
+        f"--bs={size}",
+    ]
+    command += [
+        "--ioengine=io_uring",
+        f"--iodepth={depth}",
+        f"--runtime={seconds}",
+        "--time_based",
+        "--output-format=json",
+    ]
+    job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0][
+        "read"
+    ]
     return job["iops"] if rw == "randread" else job["bw_bytes"]
 
 
@@ -135,14 +158,18 @@ class Bench:
         print(text, flush=True)
         self.lines.append(text)
 
-    def compare(self, name: str, what: str, sides: dict[str, dict], cold: bool, path: Path, group=None) -> dict[str, dict]:
+    def compare(
+        self, name: str, what: str, sides: dict[str, dict], cold: bool, path: Path, group=None
+    ) -> dict[str, dict]:
         """Every side once a round; prints the best of each and the ratio of the first to it."""
         best: dict[str, dict] = {}
         for _ in range(self.rounds):
             for label, settings in sides.items():
                 if cold:
                     forget(path)
-                result = run(settings["side"], path, group, **{k: v for k, v in settings.items() if k != "side"})
+                result = run(
+                    settings["side"], path, group, **{k: v for k, v in settings.items() if k != "side"}
+                )
                 result |= {"bench": name, "label": label, "cold": cold}
                 self.raw.append(result)
                 if result["rate"] >= best.get(label, {"rate": -1})["rate"]:
@@ -153,46 +180,79 @@ class Bench:
             if "died" in result:
                 self.say(f"  {label:34} died: {result['died']}")
                 continue
-            peaks = "  ".join(f"{k} {result[f'peak_{k}'] / 2**20:6.0f}" for k in ("RssAnon", "RssFile", "cache"))
+            peaks = "  ".join(
+                f"{k} {result[f'peak_{k}'] / 2**20:6.0f}" for k in ("RssAnon", "RssFile", "cache")
+            )
             ratio = f"{first['rate'] / result['rate']:7.2f}×" if result["rate"] else ""
-            self.say(f"  {label:34} {result['rate']:14,.0f} {result['unit']:7} {ratio}   MiB: {peaks}   {result.get('note', '')}")
+            self.say(
+                f"  {label:34} {result['rate']:14,.0f} {result['unit']:7} {ratio}   MiB: {peaks}   {result.get('note', '')}"
+            )
         return best
 
     def fio(self, name: str, path: Path, ours: float, *arguments) -> None:
         rates = [r for r in (fio(path, *arguments) for _ in range(self.rounds)) if r]
         if rates:
             self.raw.append({"bench": name, "label": f"fio {arguments}", "rates": rates})
-            self.say(f"  {'fio ' + ' '.join(map(str, arguments[:3])):34} {max(rates):14,.0f}         {ours / max(rates):7.2f} of fio")
+            self.say(
+                f"  {'fio ' + ' '.join(map(str, arguments[:3])):34} {max(rates):14,.0f}         {ours / max(rates):7.2f} of fio"
+            )
         else:
             self.say("  fio is not installed")
 
 
 def sequential_cold(b: Bench, path: Path) -> None:
     sides = {"lowtide": {"side": "chunks"}, "np.memmap held": {"side": "np_chunks"}}
-    sides |= {"np.memmap recreated": {"side": "np_chunks", "recreate": True}, "readinto": {"side": "readinto"}}
+    sides |= {
+        "np.memmap recreated": {"side": "np_chunks", "recreate": True},
+        "readinto": {"side": "readinto"},
+    }
     best = b.compare("sequential_cold", "chunks of 4,096 rows, bytes a second", sides, True, path)
     b.fio("sequential_cold", path, best["lowtide"]["rate"], "read", "1M", 16, 4)
 
 
 def sequential_warm(b: Bench, path: Path) -> None:
     sides = {f"lowtide {a}": {"side": "chunks", "access": a} for a in ("read", "auto", "advise")}
-    b.compare("sequential_warm", "chunks of 4,096 rows, bytes a second", sides | {"np.memmap, copied": {"side": "np_chunks"}}, False, path)
+    b.compare(
+        "sequential_warm",
+        "chunks of 4,096 rows, bytes a second",
+        sides | {"np.memmap, copied": {"side": "np_chunks"}},
+        False,
+        path,
+    )
 
 
 def shuffled_warm(b: Bench, path: Path) -> None:
     sides = {"lowtide": {"side": "shuffled"}, "lowtide read": {"side": "shuffled", "access": "read"}}
     sides |= {"np.memmap recreated": {"side": "np_shuffled", "recreate": True, "seconds": 4}}
-    b.compare("shuffled_warm", "exact order, rows a second", sides | {"np.memmap held": {"side": "np_shuffled"}}, False, path)
+    b.compare(
+        "shuffled_warm",
+        "exact order, rows a second",
+        sides | {"np.memmap held": {"side": "np_shuffled"}},
+        False,
+        path,
+    )
 
 
 def rows_warm(b: Bench, path: Path) -> None:
     sides = {"lowtide read, take": {"side": "take", "access": "read", "seconds": 3}}
-    b.compare("rows_warm", "4,096 random rows at a time, rows a second", sides | {"np.memmap recreated": {"side": "np_take", "seconds": 3}}, False, path)
+    b.compare(
+        "rows_warm",
+        "4,096 random rows at a time, rows a second",
+        sides | {"np.memmap recreated": {"side": "np_take", "seconds": 3}},
+        False,
+        path,
+    )
 
 
 def shuffled_cold(b: Bench, path: Path) -> None:
     sides = {"lowtide": {"side": "shuffled"}, "np.memmap held": {"side": "np_shuffled"}}
-    b.compare("shuffled_cold", "exact order, room for the file, first chunk included, rows a second", sides, True, path)
+    b.compare(
+        "shuffled_cold",
+        "exact order, room for the file, first chunk included, rows a second",
+        sides,
+        True,
+        path,
+    )
 
 
 def shuffled_cgroup(b: Bench, path: Path) -> None:
@@ -201,19 +261,34 @@ def shuffled_cgroup(b: Bench, path: Path) -> None:
         if group is None:
             return
         rounds, b.rounds = b.rounds, 1
-        sides = {"lowtide": {"side": "shuffled"}, "np.memmap held, 2 chunks": {"side": "np_shuffled", "chunks": 2}}
-        b.compare("shuffled_cgroup", f"exact order in a cgroup of {limit >> 20} MiB, rows a second", sides, True, path, group)
+        sides = {
+            "lowtide": {"side": "shuffled"},
+            "np.memmap held, 2 chunks": {"side": "np_shuffled", "chunks": 2},
+        }
+        b.compare(
+            "shuffled_cgroup",
+            f"exact order in a cgroup of {limit >> 20} MiB, rows a second",
+            sides,
+            True,
+            path,
+            group,
+        )
         b.rounds = rounds
 
 
 def blocks_cold(b: Bench, path: Path) -> None:
     sides = {"lowtide blocks='auto'": {"side": "shuffled", "blocks": "auto", "access": "direct"}}
     sides |= {"lowtide sequential": {"side": "chunks", "rows_a_second": True}}
-    b.compare("blocks_cold", "block shuffle against our own sequential pass, rows a second", sides, True, path)
+    b.compare(
+        "blocks_cold", "block shuffle against our own sequential pass, rows a second", sides, True, path
+    )
 
 
 def random_cold(b: Bench, path: Path) -> None:
-    sides = {"lowtide direct": {"side": "random", "access": "direct"}, "one pread at a time": {"side": "preads", "seconds": 3}}
+    sides = {
+        "lowtide direct": {"side": "random", "access": "direct"},
+        "one pread at a time": {"side": "preads", "seconds": 3},
+    }
     best = b.compare("random_cold", "random 2 KiB reads, reads a second", sides, True, path)
     for depth in (64, 128):
         b.fio("random_cold", path, best["lowtide direct"]["rate"], "randread", "2k", depth, 3)
@@ -231,14 +306,22 @@ def auto_is_right(b: Bench, path: Path) -> None:
                     for access in ("auto", "advise", "read", "direct"):
                         if cold:
                             forget(path)
-                        settings = {"access": access, "budget": budget, "width": width, "seconds": 4, "rows_a_second": True}
+                        settings = {
+                            "access": access,
+                            "budget": budget,
+                            "width": width,
+                            "seconds": 4,
+                            "rows_a_second": True,
+                        }
                         result = run(side, path, **settings)
                         b.raw.append(result | {"bench": "auto_is_right", "cold": cold, **settings})
                         rates[access] = max(rates.get(access, 0), result["rate"])
                 best = max((r, a) for a, r in rates.items() if a != "auto")
                 worst = min(worst, rates["auto"] / best[0])
                 what = f"{'cold' if cold else 'warm'} {side} rows of {width * 4} bytes, {budget}"
-                b.say(f"  {what:52} {rates['auto'] / best[0]:5.2f} of {best[1]:7} {({k: round(v) for k, v in rates.items()})}")
+                b.say(
+                    f"  {what:52} {rates['auto'] / best[0]:5.2f} of {best[1]:7} { ({k: round(v) for k, v in rates.items()}) }"
+                )
     b.say(f"  worst: {worst:.2f}")
 
 
@@ -247,7 +330,9 @@ def opening(b: Bench, path: Path) -> None:
     for size, name in ((1 << 30, "1 GiB"), (8 << 40, "8 TiB")):
         sparse = b.folder / "sparse.npy"
         with sparse.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (size // ROW, ROW // 4)})
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": (size // ROW, ROW // 4)}
+            )
             file.truncate(file.tell() + size)
         results = [run("first", sparse) for _ in range(5)]
         b.raw += [r | {"bench": "opening", "label": name} for r in results]
@@ -274,7 +359,9 @@ def main() -> None:
         path = folder / "rows.npy"
         make(path, arguments.size)
         bench = Bench(folder, arguments.rounds)
-        bench.say(f"file {arguments.size >> 20} MiB, rows of {ROW} bytes; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}")
+        bench.say(
+            f"file {arguments.size >> 20} MiB, rows of {ROW} bytes; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}"
+        )
         for part in ALL:
             if not arguments.only or part.__name__ in arguments.only:
                 part(bench, path)
@@ -282,7 +369,10 @@ def main() -> None:
             kept = HERE / "runs" / f"{datetime.date.today()}-{arguments.keep}"
             kept.mkdir(parents=True, exist_ok=True)
             (kept / "raw.json").write_text("\n".join(json.dumps(r) for r in bench.raw) + "\n")
-            machine = {"command": "python bench/run.py " + " ".join(sys.argv[1:]), "kernel": platform.release()}
+            machine = {
+                "command": "python bench/run.py " + " ".join(sys.argv[1:]),
+                "kernel": platform.release(),
+            }
             machine |= {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
             machine |= {"memory_bytes": os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")}
             (kept / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")

@@ -69,7 +69,11 @@ def iterate(path, settings, make):
         seen += len(chunk)
         if number == settings.get("chunks") or time.perf_counter() - began > settings.get("seconds", 1e9):
             break
-    bytes_wanted = chunks.access in ("read", "advise", "direct") and make is sequential and not settings.get("rows_a_second")
+    bytes_wanted = (
+        chunks.access in ("read", "advise", "direct")
+        and make is sequential
+        and not settings.get("rows_a_second")
+    )
     count = seen * chunk.nbytes // len(chunk) if bytes_wanted else seen
     tell(began, count, "bytes/s" if bytes_wanted else "rows/s", note=chunks.access, first=first, rows=seen)
 
@@ -92,7 +96,9 @@ def np_pass(path, settings, orders):
     for start in range(0, len(array) if order is None else len(order), CHUNK):
         if settings.get("recreate"):
             array = np.load(path, mmap_mode="r")
-        chunk = np.array(array[start : start + CHUNK]) if order is None else array[order[start : start + CHUNK]]
+        chunk = (
+            np.array(array[start : start + CHUNK]) if order is None else array[order[start : start + CHUNK]]
+        )
         seen += len(chunk)
         if time.perf_counter() - began > settings.get("seconds", 1e9):
             break
@@ -164,11 +170,20 @@ def main() -> None:
     side, path, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     sides = {
         "chunks": lambda: iterate(path, settings, sequential),
-        "shuffled": lambda: iterate(path, settings, lambda a, n: a.shuffled(n, seed=1, blocks=settings.get("blocks"))),
+        "shuffled": lambda: iterate(
+            path, settings, lambda a, n: a.shuffled(n, seed=1, blocks=settings.get("blocks"))
+        ),
         "np_chunks": lambda: np_pass(path, settings, lambda *_: None),
         "np_shuffled": lambda: np_pass(path, settings, np_order),
     }
-    direct = {"readinto": readinto, "take": take, "np_take": np_take, "random": random, "preads": preads, "first": first}
+    direct = {
+        "readinto": readinto,
+        "take": take,
+        "np_take": np_take,
+        "random": random,
+        "preads": preads,
+        "first": first,
+    }
     sides[side]() if side in sides else direct[side](path, settings)
 
 

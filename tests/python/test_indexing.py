@@ -2,11 +2,12 @@
 
 import contextlib
 
-import lowtide
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import lowtide
 
 KINDS = ["b1", *(f"{k}{n}" for k in "iu" for n in (1, 2, 4, 8)), "f2", "f4", "f8", "c8", "c16"]
 DTYPES = sorted({np.dtype(e + k).str for k in KINDS for e in "<>"})

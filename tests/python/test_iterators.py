@@ -8,9 +8,10 @@ import os
 import threading
 from pathlib import Path
 
-import lowtide
 import numpy as np
 import pytest
+
+import lowtide
 
 
 def numbered(n, width=4, dtype="<i4"):
@@ -508,3 +509,10 @@ def test_auto_says_what_it_took_and_why(rows, caplog):
     assert any(it.why in r.getMessage() and it.access in r.getMessage() for r in caplog.records)
     forced = lowtide.open(rows.path, access="advise").shuffled(10)
     assert (forced.access, forced.why) == ("advise", 'access="advise" was asked for')
+
+
+def test_a_state_belongs_to_its_kind_of_pass(rows):
+    with pytest.raises(ValueError, match="the state is of a shuffled pass, this one is sequential"):
+        rows.chunks(10).load_state_dict(rows.shuffled(10).state_dict())
+    with pytest.raises(ValueError, match="the state is of a sequential pass"):
+        rows.shuffled(10).load_state_dict(rows.chunks(10).state_dict())

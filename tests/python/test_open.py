@@ -7,10 +7,11 @@ import signal
 import struct
 import warnings
 
-import lowtide
 import ml_dtypes
 import numpy as np
 import pytest
+
+import lowtide
 
 ROWS = np.arange(24, dtype="<f4").reshape(6, 4)
 

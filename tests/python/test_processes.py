@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 
-import lowtide
 import numpy as np
 import pytest
+
+import lowtide
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 

@@ -6,8 +6,9 @@ import subprocess
 import time
 import urllib.request
 
-import lowtide
 import pytest
+
+import lowtide
 
 pytestmark = pytest.mark.heavy
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -8,9 +8,10 @@ import textwrap
 import threading
 import time
 
-import lowtide
 import psutil
 import pytest
+
+import lowtide
 
 
 def test_a_block_that_grows_is_a_leak_and_its_figures_are_the_kernels():

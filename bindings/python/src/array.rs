@@ -282,12 +282,12 @@ impl Array {
         // An empty list is an array of floats: only the list itself says that it is not meant so.
         let given = if numbers.getattr("size")?.extract::<usize>()? == 0 { rows } else { &numbers };
         let (list, sizes) = index::list(given, axis, shape)?;
-        let mut axes: Vec<Axis> = shape.iter().map(|&n| Axis::all(n)).collect();
+        let mut wanted: Vec<Axis> = shape.iter().map(|&n| Axis::all(n)).collect();
         let mut shown = vec![batch::Shown::Kept; shape.len()];
-        axes[axis] = Axis::List(list);
+        wanted[axis] = Axis::List(list);
         shown[axis] = batch::Shown::Shaped(sizes);
-        let scalar = out.is_none() && shown_shape(&axes, &shown).is_empty();
-        let array = self.select(py, axes, &shown, out)?;
+        let scalar = out.is_none() && shown_shape(&wanted, &shown).is_empty();
+        let array = self.select(py, wanted, &shown, out)?;
         if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
     }
 
@@ -361,6 +361,7 @@ impl Array {
     }
 
     /// Pickles as the path and the settings, never as data.
+    #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Py<PyDict>))> {
         let reopen = py.import("lowtide._lowtide")?.getattr("_reopen")?;
         Ok((reopen, (self.inner.path().to_owned(), self.arguments.clone_ref(py))))
@@ -370,6 +371,7 @@ impl Array {
 /// What pickle calls: the header need not be read again, but the file must still be large enough.
 #[pyfunction]
 #[pyo3(name = "_reopen")]
+#[allow(clippy::needless_pass_by_value)] // Python passes values
 pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
     py.import("numpy")?;
     let get = |key: &str| {

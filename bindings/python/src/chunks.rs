@@ -61,6 +61,7 @@ pub fn shuffled(
 }
 
 /// The arguments of `shuffled`. Rank and world size default to what torchrun sets, else to 0 of 1.
+#[allow(clippy::too_many_arguments)] // they are keywords
 pub fn shuffle(
     py: Python<'_>,
     seed: u64,
@@ -258,6 +259,7 @@ impl Chunks {
         let state = self.with(py, |chunks, _| chunks.state())?;
         let dict = PyDict::new(py);
         dict.set_item("version", 1)?;
+        dict.set_item("order", state.order)?;
         dict.set_item("seed", state.seed)?;
         dict.set_item("epoch", state.epoch)?;
         dict.set_item("position", state.position)?;
@@ -278,6 +280,7 @@ impl Chunks {
             )));
         }
         let state = State {
+            order: get("order")?.extract()?,
             seed: get("seed")?.extract()?,
             epoch: get("epoch")?.extract()?,
             position: get("position")?.extract()?,

@@ -9,10 +9,10 @@ use pyo3::types::PyString;
 
 /// Our dtype for whatever `np.dtype` takes, and `"bfloat16"`, which it does not.
 pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Dtype> {
-    if let Ok(text) = given.cast::<PyString>() {
-        if let Ok(dtype) = Dtype::parse(text.to_str()?) {
-            return Ok(dtype);
-        }
+    if let Ok(text) = given.cast::<PyString>()
+        && let Ok(dtype) = Dtype::parse(text.to_str()?)
+    {
+        return Ok(dtype);
     }
     let py = given.py();
     let descr = py.import("numpy")?.getattr("dtype")?.call1((given,))?;
@@ -40,9 +40,10 @@ pub fn to_numpy(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr
             error
         })?;
         let descr = PyArrayDescr::new(py, module.getattr("bfloat16")?)?;
-        return match dtype == Dtype::native(Kind::BFloat16) {
-            true => Ok(descr),
-            false => Err(PyNotImplementedError::new_err("big-endian bfloat16 is not supported")),
+        return if dtype == Dtype::native(Kind::BFloat16) {
+            Ok(descr)
+        } else {
+            Err(PyNotImplementedError::new_err("big-endian bfloat16 is not supported"))
         };
     }
     PyArrayDescr::new(py, dtype.numpy_str())

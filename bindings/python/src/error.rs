@@ -42,7 +42,10 @@ pub fn unlocked<T: Send>(
 ) -> PyResult<T> {
     let raised = Mutex::new(None);
     let answer = py.detach(|| {
-        work(&|| match Python::attach(|py| py.check_signals()) {
+        #[allow(clippy::redundant_closure_for_method_calls)]
+        // the method is not general enough in its lifetime
+        let signals = || Python::attach(|py| py.check_signals());
+        work(&|| match signals() {
             Ok(()) => Ok(()),
             Err(exception) => {
                 *raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(exception);

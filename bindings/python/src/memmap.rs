@@ -16,8 +16,8 @@ pub struct Adopted {
     shape: Vec<i64>,
     offset: u64,
     order: Order,
-    /// Device and inode of what is mapped: the path may mean another file by now.
-    inode: Option<(u64, u64)>,
+    /// The inode of what is mapped: the path may mean another file by now.
+    inode: Option<u64>,
 }
 
 impl Adopted {
@@ -32,7 +32,7 @@ impl Adopted {
             .open(&self.path)
             .map_err(raise)?;
         let meta = array.source().map_err(raise)?.file().metadata()?;
-        let now = (std::os::unix::fs::MetadataExt::dev(&meta), std::os::unix::fs::MetadataExt::ino(&meta));
+        let now = std::os::unix::fs::MetadataExt::ino(&meta);
         if self.inode.is_some_and(|then| then != now) {
             return Err(PyValueError::new_err(format!(
                 "{}: the file has been replaced since the memmap was made\nhint: open it by its path",
@@ -153,8 +153,8 @@ fn address(mapped: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
     Ok((data(&view), view.len()))
 }
 
-/// Device and inode of the file that is mapped at `address`.
-fn mapped_inode(address: usize) -> Option<(u64, u64)> {
+/// The inode of the file that is mapped at `address`. Not its device: btrfs has another one in `stat`.
+fn mapped_inode(address: usize) -> Option<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
@@ -164,10 +164,6 @@ fn mapped_inode(address: usize) -> Option<(u64, u64)> {
         if !range.contains(&(address as u64)) {
             return None;
         }
-        let (major, minor) = fields.nth(2)?.split_once(':')?;
-        let inode = fields.next()?.parse().ok()?;
-        let major = u32::try_from(hex(major)?).ok()?;
-        let minor = u32::try_from(hex(minor)?).ok()?;
-        Some((lowtide::sys::device(major, minor), inode))
+        fields.nth(3)?.parse().ok()
     })
 }

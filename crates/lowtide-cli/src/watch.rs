@@ -57,8 +57,7 @@ pub struct Args {
 
     /// Exit with 1 unless memory stayed flat; growth up to SIZE (like 64MiB) counts as flat
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = lowtide::budget::parse_size)]
-    #[allow(clippy::option_option)]
-    // not asked for, asked for, asked for with a size: clap's way to say it
+    #[allow(clippy::option_option)] // clap's way to say: absent, without a size, with one
     pub assert_flat: Option<Option<u64>>,
 
     /// Look at a running process and its children instead of running a command

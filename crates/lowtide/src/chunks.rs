@@ -72,6 +72,8 @@ impl Default for Shuffle {
 /// Where a pass stands, as the caller saw it: all that is needed to go on, under any number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
+    /// `"sequential"` or `"shuffled"`.
+    pub order: String,
     /// The seed of the order.
     pub seed: u64,
     /// The pass; after the last chunk, the next one.
@@ -317,6 +319,7 @@ impl Chunks {
             n => steps.position_after(n - 1),
         };
         Ok(State {
+            order: self.order().into(),
             seed,
             epoch: epoch.wrapping_add(u64::from(done)),
             position,
@@ -340,6 +343,13 @@ impl Chunks {
                 "open the files that the state was taken from, in the same order",
             ));
         }
+        let order = self.order();
+        if state.order != order {
+            return Err(Error::argument(
+                format!("the state is of a {} pass, this one is {order}", state.order),
+                "chunks() and shuffled() each load their own",
+            ));
+        }
         let zip = Zip { arrays: self.spec.arrays.clone() };
         let steps = self.spec.steps.restart(zip.rows(), state.position)?;
         if let Pass::Sequential(order) = &self.spec.pass {
@@ -352,6 +362,11 @@ impl Chunks {
         let pass = zip.pass(&shuffle)?;
         *self = Self::with(zip.arrays, shuffle, pass, steps)?;
         Ok(())
+    }
+
+    /// The word for the order of rows.
+    fn order(&self) -> &'static str {
+        if self.spec.pass.visit() == Visit::Sequential { "sequential" } else { "shuffled" }
     }
 
     /// The blocks of a block shuffle.

@@ -30,7 +30,7 @@
 //! | look-ahead | [`chunks`] | row numbers → reads, as many as the budget allows |
 //! | few reads | [`plan`] | reads → sorted, merged requests |
 //! | bytes | [`store`] | requests → bytes in somebody's buffer |
-//! | what they mean | [`format`] | header → element type, shape, offset |
+//! | what they mean | [`mod@format`] | header → element type, shape, offset |
 //!
 //! [`budget`] counts what all of them hold; [`meter`] asks the kernel whether that is true and shares no
 //! code with them.

@@ -71,7 +71,13 @@ pub fn extents(
             let overlap = extent.bytes.end.min(next.end).saturating_sub(next.start) as f64;
             let extra =
                 (gap - overlap) * cost.byte + (next.end - next.start) as f64 * SCATTER + scatter_first;
-            if extra >= cost.request || end - extent.bytes.start > CAP {
+            if extra >= cost.request {
+                break;
+            }
+            if end - extent.bytes.start > CAP {
+                // The next extent goes on where this one ends: a gap that is cheap to read is cheaper still when it
+                // does not make the kernel think that we jump about.
+                extent.bytes.end = extent.bytes.end.max(next.start);
                 break;
             }
             scatter_first = 0.0;
@@ -186,13 +192,18 @@ fn fetch_part(
     let (mut done, mut sum) = (0, (0, 0));
     // 4,096 cold faults can take a minute: calls grow only while they are short.
     let mut most = CALL.0 / 16;
+    let mut call = next_call(reads, cost, most, scratch.len());
+    store.prepare(&bytes_of(&call));
     while done < reads.len() {
         let rest = &mut reads[done..];
+        let size = call.last().map_or(rest.len(), |last| last.reads.end);
+        let next = next_call(&rest[size..], cost, most, scratch.len());
+        store.prepare(&bytes_of(&next));
         let started = Instant::now();
-        let call = next_call(rest, cost, most, scratch.len());
-        done += call.last().map_or(rest.len(), |last| last.reads.end);
         sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
         fetch_call(store, scratch, rest, &call)?;
+        done += size;
+        call = next;
         match started.elapsed() {
             took if took < ASK / 4 => most = (most * 2).min(CALL.0),
             took if took > ASK => most = (most / 2).max(1),
@@ -204,6 +215,10 @@ fn fetch_part(
         }
     }
     Ok(sum)
+}
+
+fn bytes_of(call: &[Extent]) -> Vec<Range<u64>> {
+    call.iter().map(|extent| extent.bytes.clone()).collect()
 }
 
 /// As many extents as fit in one call: `most` of them at most, and merged ones in `room` bytes of scratch.

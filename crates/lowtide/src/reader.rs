@@ -246,7 +246,8 @@ impl Reader {
             } else {
                 // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
                 // is read, without steps between: the first sweep brings the whole file in.
-                let first_sweep = choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.cost().waits();
+                let first_sweep =
+                    choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.cost().waits();
                 growth = if first_sweep { u64::MAX } else { 8 };
             }
         }

@@ -106,11 +106,6 @@ pub fn drop_mapped(start: usize, len: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A device number as `stat` gives it.
-pub fn device(major: u32, minor: u32) -> u64 {
-    rustix::fs::makedev(major, minor)
-}
-
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// How many forks lie between this process and the one that loaded us: what has threads or rings is

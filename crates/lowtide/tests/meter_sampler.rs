@@ -45,17 +45,17 @@ fn sampling_allocates_nothing_however_many_children_come_and_go() {
     let files = Files::new(&[folder.path().display().to_string()]);
     let mut sampler = Sampler::new(Root::Process(child.id()), files, Interval::Auto).unwrap();
     let before = ALLOCATIONS.with(Cell::get);
-    let mut looks = 0_u32;
+    let mut taken = 0_u32;
     while child.try_wait().unwrap().is_none() {
         sampler.sample();
-        looks += 1;
+        taken += 1;
         std::thread::sleep(Duration::from_millis(2));
     }
     let counted = ALLOCATIONS.with(Cell::get) - before;
-    assert!(looks > 100, "only {looks} samples");
+    assert!(taken > 100, "only {taken} taken");
     assert!(sampler.tree().seen > 50, "only {} of 300 short-lived children seen", sampler.tree().seen);
     assert_eq!(sampler.files().list().len(), 20);
-    assert_eq!(counted, 0, "{counted} allocations in {looks} samples");
+    assert_eq!(counted, 0, "{counted} allocations in {taken} taken");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn watching_costs_less_than_one_per_cent_of_a_core() {
     child.kill().unwrap();
     child.wait().unwrap();
     let share = sampler.cost().as_secs_f64() / sampler.elapsed().as_secs_f64();
-    eprintln!("{} samples, {:.3} % of a core", sampler.taken(), share * 100.0);
-    assert!(sampler.taken() >= 15, "{} samples in 4 s", sampler.taken());
+    eprintln!("{} taken, {:.3} % of a core", sampler.taken(), share * 100.0);
+    assert!(sampler.taken() >= 15, "{} taken in 4 s", sampler.taken());
     assert!(share < 0.01, "{:.2} % of a core", share * 100.0);
 }

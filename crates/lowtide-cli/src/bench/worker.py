@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 
-import lowtide
 import numpy as np
+
+import lowtide
 
 # Beyond this many rows an order of its own would cost NumPy more memory and time than the reading.
 PERMUTED = 1 << 24

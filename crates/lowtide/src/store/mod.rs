@@ -88,6 +88,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`Error::Truncated`] for a read past the end of the file as it is now.
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()>;
 
+    /// Told which bytes will be read next, while others are being read: the time to ask a disk for them.
+    fn prepare(&self, _coming: &[Range<u64>]) {}
+
     /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
 

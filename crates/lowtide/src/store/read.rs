@@ -4,12 +4,14 @@ use super::model::Model;
 use super::{Cache, Cost, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
-use rustix::fs::Advice;
+use rustix::fs::{Advice, OFlags};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Warm, a small read costs a microsecond or two, and 12 GB/s after that.
@@ -26,7 +28,23 @@ pub struct ReadStore {
     /// How the page cache is left as found, if it is: one of the constants below.
     drop: AtomicU8,
     model: Model,
+    streams: Mutex<Vec<Stream>>,
 }
+
+/// A descriptor of its own for one thread that goes through the file, and where it has got to: the kernel
+/// keeps its read-ahead by descriptor, and two threads on one would spoil it for each other.
+#[derive(Debug)]
+struct Stream {
+    file: File,
+    at: u64,
+}
+
+/// Threads that bring a file in.
+const STREAMING: usize = 4;
+/// How many streams are kept open.
+const STREAMS: usize = 8;
+/// Reads that begin no further than this behind the end of a stream continue it.
+const CONTINUES: u64 = 4 << 20;
 
 /// The page cache may keep what we read.
 const KEEP: u8 = 0;
@@ -41,18 +59,55 @@ impl ReadStore {
         let len = source.len();
         let warm = sys::cached_estimate(&*source, len).is_ok_and(|cached| cached >= len / 2);
         let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
-        Self { source, drop, model: Model::new(if warm { WARM } else { COLD }) }
+        Self { source, drop, model: Model::new(if warm { WARM } else { COLD }), streams: Mutex::default() }
+    }
+
+    /// Whether the page cache may keep what is read and a disk has to be waited for.
+    fn brings_in(&self) -> bool {
+        self.drop.load(Ordering::Relaxed) == KEEP && self.waits()
+    }
+
+    /// Reads that follow each other, through a descriptor with read-ahead: large requests, and large folios,
+    /// which later passes through a map are glad of.
+    fn read_stream(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        let (Some(first), Some(last)) = (reads.first().map(|r| r.offset), reads.last().map(Read::end)) else {
+            return Ok(());
+        };
+        let mine = sys::locked(&self.streams, |streams| {
+            let near =
+                streams.iter().position(|s| first.checked_sub(s.at).is_some_and(|gap| gap <= CONTINUES));
+            let any = near.or((streams.len() >= STREAMS).then_some(0));
+            any.map(|i| streams.remove(i))
+        });
+        let file = match mine {
+            Some(stream) => stream.file,
+            None => self.sequential()?,
+        };
+        let answer = reads.iter_mut().try_for_each(|read| self.read_from(&file, read));
+        sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        answer
+    }
+
+    fn sequential(&self) -> Result<File> {
+        let failed = |e| Error::io(self.source.path(), "open the file again", e);
+        let file = self.source.reopen(OFlags::empty()).map_err(failed)?;
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
+        Ok(file)
     }
 
     /// One read from where the kernel has it, all of it or an error.
     fn read(&self, read: &mut Read<'_>) -> Result<()> {
+        self.read_from(self.source.file(), read)
+    }
+
+    fn read_from(&self, file: &File, read: &mut Read<'_>) -> Result<()> {
         if i64::try_from(read.end()).is_err() {
             return Err(self.source.cut(read, self.source.len_now()?)); // the kernel would say "invalid argument"
         }
         let absent = self.drop.load(Ordering::Relaxed) == EVICT && self.is_absent(read);
         let mut done = 0;
         while done < read.into.len() {
-            match self.read_some(&mut read.into[done..], read.offset + done as u64) {
+            match self.read_some(file, &mut read.into[done..], read.offset + done as u64) {
                 Ok(0) => return Err(self.source.cut(read, self.source.len_now()?)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -72,10 +127,10 @@ impl ReadStore {
         Ok(())
     }
 
-    fn read_some(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_some(&self, file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
         match self.drop.load(Ordering::Relaxed) {
-            DONTCACHE => sys::read_uncached(&*self.source, into, offset),
-            _ => self.source.file().read_at(into, offset),
+            DONTCACHE => sys::read_uncached(file, into, offset),
+            _ => file.read_at(into, offset),
         }
     }
 
@@ -101,6 +156,18 @@ impl ReadStore {
     }
 }
 
+/// Whether sorted reads cover most of the file between the first and the last of them.
+fn is_dense(reads: impl ExactSizeIterator<Item = Range<u64>>) -> bool {
+    const LEAST: u64 = 1 << 20;
+    let (mut first, mut last, mut bytes) = (u64::MAX, 0, 0);
+    for read in reads {
+        bytes += read.end - read.start;
+        first = first.min(read.start);
+        last = last.max(read.end);
+    }
+    bytes >= LEAST && bytes * 4 >= last.saturating_sub(first) * 3
+}
+
 /// The whole pages that a read touches.
 fn pages(read: &Read<'_>) -> (u64, u64) {
     let page = sys::page() as u64;
@@ -109,17 +176,26 @@ fn pages(read: &Read<'_>) -> (u64, u64) {
 
 impl Store for ReadStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        if self.drop.load(Ordering::Relaxed) == KEEP && self.waits() {
-            // All of them at once to the disk: that is a deep queue too, and the pages may stay. In pieces of
-            // 2 MiB at most: longer ones were slower (2 MiB: 2.6 GB/s, 8 MiB: 1.4).
-            for read in reads.iter().filter(|read| !read.into.is_empty()) {
-                for offset in (read.offset..read.end()).step_by(2 << 20) {
-                    let len = NonZeroU64::new((read.end() - offset).min(2 << 20));
-                    let _ = rustix::fs::fadvise(self.source.file(), offset, len, Advice::WillNeed);
-                }
-            }
+        if self.brings_in() && is_dense(reads.iter().map(|read| read.offset..read.end())) {
+            return self.read_stream(reads);
         }
         reads.iter_mut().filter(|read| !read.into.is_empty()).try_for_each(|read| self.read(read))
+    }
+
+    fn prepare(&self, coming: &[Range<u64>]) {
+        // What is asked for ahead of time could not be told from what others have cached, so not where it is to be
+        // dropped; and the kernel knows by itself what follows in a stream.
+        if !self.brings_in() || is_dense(coming.iter().cloned()) {
+            return;
+        }
+        // All of them at once to the disk: that is a deep queue too, and the pages may stay. In pieces of 2 MiB at
+        // most: longer ones were slower (2 MiB: 2.6 GB/s, 8 MiB: 1.4).
+        for bytes in coming {
+            for offset in bytes.clone().step_by(2 << 20) {
+                let len = NonZeroU64::new((bytes.end - offset).min(2 << 20));
+                let _ = rustix::fs::fadvise(self.source.file(), offset, len, Advice::WillNeed);
+            }
+        }
     }
 
     fn cost(&self) -> Cost {
@@ -127,8 +203,13 @@ impl Store for ReadStore {
     }
 
     fn threads(&self) -> usize {
-        // What is dropped cannot be asked for ahead of time: then many threads make the queue.
-        if self.drop.load(Ordering::Relaxed) != KEEP && self.waits() { WAITING } else { sys::cores() }
+        // What is dropped cannot be asked for ahead of time: then many threads make the queue. Otherwise a few
+        // streams: each waits for its own read-ahead now and then.
+        match (self.waits(), self.drop.load(Ordering::Relaxed)) {
+            (false, _) => sys::cores(),
+            (true, KEEP) => sys::cores().max(STREAMING),
+            (true, _) => WAITING,
+        }
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {
