@@ -40,8 +40,8 @@ pub struct Member {
     pub peak_rss: u64,
     /// Bytes read from disk.
     pub read_bytes: u64,
-    /// How much of its anonymous, file and shared pages are its own share: `PSS / RSS`, once measured.
-    part: Option<[f64; 3]>,
+    /// How much less than the whole its own share of anonymous, file and shared pages was, once measured.
+    others: Option<[u64; 3]>,
     name: [u8; NAME],
     name_length: usize,
     sightings: u32,
@@ -211,10 +211,13 @@ impl Tree {
         let mut sum = Some(0);
         for member in &mut self.live {
             let share = proc.share(member.last.pid);
-            let ratio = |share: u64, whole: u64| (share as f64 / whole.max(1) as f64).min(1.0);
-            member.part = share.map(|share| {
+            member.others = share.map(|share| {
                 let last = &member.last;
-                [ratio(share.anon, last.anon), ratio(share.file, last.file), ratio(share.shmem, last.shmem)]
+                [
+                    last.anon.saturating_sub(share.anon),
+                    last.file.saturating_sub(share.file),
+                    last.shmem.saturating_sub(share.shmem),
+                ]
             });
             sum = sum.zip(share).map(|(sum, share)| sum + share.total);
         }
@@ -241,17 +244,16 @@ impl Tree {
         totals
     }
 
-    /// What a process adds to the tree. Alone, that is its RSS. Beside others it is its share; one too
-    /// new to have been measured is taken to share what its parent has, as it does after a fork.
+    /// What a process adds to the tree. Alone, that is its RSS. Beside others it is its share when last
+    /// measured, and all that came since, because new pages are its own; one too new to have been measured
+    /// is taken to share what its parent has, as it does after a fork.
     fn own(&self, member: &Member) -> [u64; 3] {
         let whole = [member.last.anon, member.last.file, member.last.shmem];
         if self.live.len() == 1 {
             return whole;
         }
-        if let Some(part) = member.part {
-            // At most the whole, because a part is at most 1.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            return std::array::from_fn(|kind| (whole[kind] as f64 * part[kind]) as u64);
+        if let Some(others) = member.others {
+            return std::array::from_fn(|kind| whole[kind].saturating_sub(others[kind]));
         }
         match self.live.binary_search_by_key(&member.last.parent, |other| other.last.pid) {
             Ok(place) if self.shares_known => {
@@ -275,7 +277,7 @@ impl Member {
             peak_shmem: 0,
             peak_rss: 0,
             read_bytes: 0,
-            part: None,
+            others: None,
             name: [0; NAME],
             name_length: 0,
             sightings: 0,
@@ -354,6 +356,33 @@ mod tests {
         }
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_shared_counts_once_and_what_came_since_counts_in_full() {
+        let mut proc = Proc::open().unwrap();
+        let mut tree = Tree::new(Root::Process(1), &mut proc);
+        let template = Member::new(proc.process(std::process::id()).unwrap(), &mut proc, 0.0);
+        let member = |pid, parent, anon, others| {
+            let mut made = template;
+            made.last = Process { pid, parent, anon, file: 0, shmem: 0, ..made.last };
+            made.others = others;
+            made
+        };
+        tree.live = vec![member(10, 1, 1000, None)];
+        assert_eq!(tree.totals().anon, 1000, "alone, all of it is its own");
+        tree.shares_known = true;
+        tree.live = vec![member(10, 1, 1000, Some([500, 0, 0])), member(11, 10, 1000, None)];
+        assert_eq!(tree.totals().anon, 500, "just forked: nothing of its own yet");
+        tree.live = vec![member(10, 1, 1000, Some([500, 0, 0])), member(11, 10, 1000, Some([500, 0, 0]))];
+        assert_eq!(tree.totals().anon, 1000, "half each");
+        tree.live = vec![member(10, 1, 1000, Some([500, 0, 0])), member(11, 10, 1700, Some([500, 0, 0]))];
+        assert_eq!(tree.totals().anon, 1700, "700 more of its own");
+        tree.live = vec![member(10, 1, 0, Some([0, 0, 0])), member(11, 10, 300, Some([0, 0, 0]))];
+        assert_eq!(tree.totals().anon, 300, "measured when there was nothing");
+        tree.shares_known = false;
+        tree.live = vec![member(10, 1, 1000, None), member(11, 10, 1000, None)];
+        assert_eq!(tree.totals().anon, 2000, "nobody tells what is shared");
     }
 
     #[test]
