@@ -232,8 +232,10 @@ impl Trial {
 
     /// Remembers how fast a group was.
     pub fn note(&mut self, choice: &Choice, chunks: usize, took: Duration) {
+        // Only what was read from memory counts: a cold group would speak against reads for ever.
         if let Some(i) = Self::CANDIDATES.iter().position(|&a| a == choice.access)
             && chunks >= Self::LEAST
+            && choice.why.starts_with(WARM_SMALL)
         {
             self.rates[i] = chunks as f64 / took.as_secs_f64().max(1e-9);
         }

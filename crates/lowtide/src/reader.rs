@@ -228,10 +228,7 @@ impl Reader {
         let mut growth = 4;
         for (array, choice) in self.spec.arrays.iter().zip(&self.choices) {
             let budget = array.budget();
-            let windows = match choice.access {
-                Access::Remap | Access::Advise => window_for(budget.limit())? * WINDOWS,
-                _ => 0,
-            };
+            let windows = windows(array, choice);
             // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
             let room = (budget.limit() / 8 * 7).saturating_sub(windows + UNCOUNTED.min(budget.limit() / 8));
             let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
@@ -304,6 +301,8 @@ impl Reader {
             _ => u64::MAX,
         };
         for (index, (array, choice)) in self.spec.arrays.iter().zip(&self.choices).enumerate() {
+            // Mapped pages count too: free slabs make way for them.
+            let _windows = array.budget().lease(windows(array, choice));
             let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
             let store = array.store(choice.access, choice.cache)?;
             let stop = || {
@@ -362,6 +361,14 @@ impl Reader {
             reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
         }
         plan::fetch(store, array.budget(), &mut reads, interrupt)
+    }
+}
+
+/// Bytes that a mapped way of access may have mapped at once.
+fn windows(array: &Array, choice: &Choice) -> u64 {
+    match choice.access {
+        Access::Remap | Access::Advise => window_for(array.budget().limit()).unwrap_or(0) * WINDOWS,
+        _ => 0,
     }
 }
 
