@@ -1,8 +1,8 @@
 //! Files that a command writes: the old one or the whole new one, never a part.
 
+pub use lowtide::meter::save;
+
 use lowtide::{Error, Result};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 fn folder(path: &Path) -> PathBuf {
@@ -19,22 +19,4 @@ pub fn check(path: &Path) -> Result<()> {
         return wrong("there is no such folder to write into", "make it first, or give another path");
     }
     Ok(())
-}
-
-/// Writes to a temporary name beside `path`, syncs, renames, and syncs the folder.
-pub fn save(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = folder(path);
-    let written = || {
-        // As any program's file would be: the umask takes its part.
-        let permissions = std::fs::Permissions::from_mode(0o666);
-        let mut file =
-            tempfile::Builder::new().prefix(".lowtide-").permissions(permissions).tempfile_in(&folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|e| e.error)?;
-        // Some filesystems cannot sync a folder; the file itself is safe by now.
-        let _ = std::fs::File::open(&folder).and_then(|folder| folder.sync_all());
-        Ok(())
-    };
-    written().map_err(|e: std::io::Error| Error::io(path, "write the file", e))
 }

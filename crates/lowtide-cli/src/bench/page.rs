@@ -4,6 +4,7 @@
 
 use super::report::{Figures, Kind, Report, Way, decimal, percent, whole};
 use lowtide::budget::human;
+use lowtide::meter::escape;
 use std::fmt::Write as _;
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -38,10 +39,6 @@ fn fill(values: &[(&str, String)]) -> String {
         rest = after;
     }
     page + rest
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The class of a way's name: references stand back.

@@ -36,7 +36,7 @@ pub use background::Meter;
 pub use cache::Resident;
 pub use cgroup::{Room, room};
 pub use files::Files;
-pub use recording::Recording;
+pub use recording::{Recording, escape, save};
 pub use sampler::{Interval, Sampler};
 pub use series::Sample;
 pub use tree::Root;

@@ -304,13 +304,14 @@ fn machine() -> String {
     format!("{} {}, {}, {cores}", text(system.sysname()), text(system.release()), text(system.machine()))
 }
 
-fn escape(text: &str) -> String {
+/// Text as it stands in HTML.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Writes to a temporary name beside `path`, syncs, renames, and syncs the folder: a reader sees the old
 /// file or the whole new one.
-fn save(path: &Path, bytes: &[u8]) -> Result<()> {
+pub fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = path.file_name().unwrap_or(OsStr::new("report")).to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
