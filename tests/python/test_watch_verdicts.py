@@ -76,7 +76,7 @@ def test_watching_is_cheap(reports):
     assert costs[len(costs) // 2] < 0.02
 
 
-# Twenty times take ten minutes on two cores: LOWTIDE_VERDICTS=20 pytest -m heavy tests/python/test_watch_verdicts.py
+# Twenty times take ten minutes on two cores: LOWTIDE_VERDICTS=20 pytest -m heavy -k again_and_again
 TIMES = int(os.environ.get("LOWTIDE_VERDICTS", "5"))
 
 
