@@ -130,10 +130,17 @@ impl Chunks {
         for array in arrays {
             array.get().warn_unguarded(py)?;
         }
-        let message = "%s: access %s because %s";
-        let arguments =
-            (message, arrays[0].get().inner.path().to_owned(), inner.access().name(), inner.why().to_owned());
-        py.import("logging")?.call_method1("getLogger", ("lowtide",))?.call_method1("debug", arguments)?;
+        // Where nobody has imported logging nobody listens, and importing it takes longer than the first chunk.
+        let modules = py.import("sys")?.getattr("modules")?;
+        if modules.contains("logging")? {
+            let message = "%s: access %s because %s";
+            let path = arrays[0].get().inner.path().to_owned();
+            let arguments = (message, path, inner.access().name(), inner.why().to_owned());
+            modules
+                .get_item("logging")?
+                .call_method1("getLogger", ("lowtide",))?
+                .call_method1("debug", arguments)?;
+        }
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();
         Ok(Self { inner: Mutex::new(inner), holder: AtomicU32::new(0), descrs, yields })
     }
