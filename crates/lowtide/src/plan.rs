@@ -16,11 +16,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The scratch for merged reads from memory: it must stay in a core's cache to be scattered from cheaply.
-const SCRATCH_WARM: usize = 512 << 10;
+const SCRATCH_WARM: usize = 256 << 10;
 /// The scratch for merged reads from a disk: so much is in flight at once.
 const SCRATCH_COLD: usize = 8 << 20;
-/// The largest merged request: half a scratch in a core's cache, so that a call can hold more than one.
-const CAP: u64 = (SCRATCH_WARM / 2) as u64;
+/// The largest merged request from a disk.
+const CAP: u64 = 256 << 10;
+/// And from memory: what is scattered has to stay in the core's nearest caches. Sweeps of merged requests of 64
+/// KiB took 0.8 of the time of those of 512 KiB.
+const CAP_WARM: u64 = 64 << 10;
 /// The most requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
 const CALL: (usize, usize) = (4096, 32 << 20);
 /// Longer reads are cut: a megabyte from a disk takes a thousand times as long as asking for it.
@@ -67,6 +70,7 @@ pub fn extents(
     cost: Cost,
 ) -> impl Iterator<Item = Extent> {
     let mut sorted = sorted.enumerate().peekable();
+    let cap = if cost.waits() { CAP } else { CAP_WARM };
     std::iter::from_fn(move || {
         let (index, bytes) = sorted.next()?;
         let mut extent = Extent { bytes, reads: index..index + 1 };
@@ -80,10 +84,10 @@ pub fn extents(
             if extra >= cost.request {
                 break;
             }
-            if end - extent.bytes.start > CAP {
+            if end - extent.bytes.start > cap {
                 // The next extent goes on where this one ends: a gap that is cheap to read is cheaper still when it
                 // does not make the kernel think that we jump about. As far as the cap: a scratch holds no more.
-                let capped = next.start.min(extent.bytes.start.saturating_add(CAP));
+                let capped = next.start.min(extent.bytes.start.saturating_add(cap));
                 extent.bytes.end = extent.bytes.end.max(capped);
                 break;
             }

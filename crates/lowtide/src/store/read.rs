@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Warm, a small read costs a microsecond or two, and 12 GB/s after that.
-const WARM: Cost = Cost { request: 1500.0, byte: 0.08 };
+/// Warm, a small read costs most of a microsecond, and 12 GB/s after that.
+const WARM: Cost = Cost { request: 800.0, byte: 0.08 };
 /// Cold, with many in flight, our disk gave 70,000 requests a second, or 2 GB/s.
 const COLD: Cost = Cost { request: 15_000.0, byte: 0.5 };
 /// Threads that wait for the disk: enough to keep it busy, few enough to start quickly.
