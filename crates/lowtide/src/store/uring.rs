@@ -60,7 +60,8 @@ impl Ring {
     }
 
     /// Reads every piece: `place` says the aligned offset and length, `take` gets the bytes and how many came.
-    /// Pieces are cut so that `slot` bytes hold any of them.
+    /// Pieces are cut so that `slot` bytes hold any of them. Those that are aligned by themselves, as `straight`
+    /// says, are read to where they belong: `take` sees them only where too little came.
     ///
     /// # Panics
     /// Where a slot is larger than the buffer: before anything is read.
@@ -70,6 +71,7 @@ impl Ring {
         slot: usize,
         pieces: &mut [Read<'p>],
         place: impl Fn(&Read<'p>) -> (u64, usize),
+        straight: impl Fn(&Read<'p>) -> bool,
         mut take: impl FnMut(&mut Read<'p>, &[u8], usize) -> Result<()>,
         failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
@@ -86,12 +88,17 @@ impl Ring {
                 let Some(at) = free.pop() else { break };
                 let (offset, len) = place(&pieces[next]);
                 let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
-                let into = start.wrapping_add(at * slot);
+                let into = if straight(&pieces[next]) {
+                    pieces[next].into.as_mut_ptr()
+                } else {
+                    start.wrapping_add(at * slot)
+                };
                 let read = opcode::Read::new(fd, into, len).offset(offset).build().user_data(at as u64);
                 // SAFETY: the file is open; slot `at` lies inside the bounce buffer (there are `slots` of `slot` bytes, and
                 // `len` is at most `slot`) and is unused until `flight` has seen the
-                // completion: `flight` waits for it even when dropped early. The queue has room: it is as
-                // deep as there are slots.
+                // completion: `flight` waits for it even when dropped early. A straight piece's own bytes, which
+                // are exactly `len`, are borrowed by `pieces` for longer than that, and nobody looks at them before.
+                // The queue has room: it is as deep as there are slots.
                 if unsafe { flight.ring.submission().push(&read) }.is_err() {
                     free.push(at);
                     break;
@@ -114,6 +121,8 @@ impl Ring {
                 free.push(at);
                 let piece = &mut pieces[holds[at]];
                 let answer = match usize::try_from(done.result()) {
+                    Ok(got) if straight(piece) && got == piece.into.len() => Ok(()),
+                    Ok(_) if straight(piece) => take(piece, &[], 0),
                     Ok(got) => take(piece, &self.bounce[at * slot..(at + 1) * slot], got),
                     // A signal, or a kernel short of memory: an ordinary read settles it.
                     Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => take(piece, &[], 0),
