@@ -308,7 +308,7 @@ impl Reader {
             // Mapped pages count too: free slabs make way for them.
             let _windows = array.budget().lease(windows(array, choice));
             let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
-            let store = array.store(choice.access, choice.cache)?;
+            let store = self.store(array, choice)?;
             let stop = || {
                 if array.is_closed() {
                     Err(Error::Closed { path: array.path().to_owned() })
@@ -319,6 +319,24 @@ impl Reader {
             self.read_array(array, &*store, from..until, out, &stop)?;
         }
         Ok(until)
+    }
+
+    /// Where the next group comes from.
+    fn store(&self, array: &Array, choice: &Choice) -> Result<Arc<dyn Store>> {
+        let store = array.store(choice.access, choice.cache)?;
+        let brings_in = choice.access == Access::Read && choice.cache == Cache::Keep && store.cost().waits();
+        if self.next == 0
+            && brings_in
+            && array.access() == Access::Auto
+            && self.spec.pass.visit() == Visit::Shuffled
+            && array.row_bytes() < LARGE_ROW
+        {
+            // The first sweep behind this chunk brings the file in. Rows of a first chunk that came through the page
+            // cache would be single pages all over it, and where read-ahead meets one it makes no large folios
+            // any more: every later sweep through a map took five times as long.
+            return array.store(Access::Direct, Cache::Drop).or(Ok(store));
+        }
+        Ok(store)
     }
 
     /// Reads one array's rows of the coming steps into `out`, one buffer a step: those at positions in `part`.
