@@ -211,7 +211,9 @@ fn deal(reads: &mut [Read<'_>], stretches: usize) -> Vec<usize> {
     let length = (last - first) / stretches as u64 + 1;
     let of = |read: &Read<'_>| usize::try_from((read.offset - first) / length).unwrap_or(0);
     let mut counts = vec![0; stretches];
-    reads.iter().for_each(|read| counts[of(read)] += 1);
+    for read in &*reads {
+        counts[of(read)] += 1;
+    }
     let ends: Vec<usize> = counts
         .iter()
         .scan(0, |end, count| {

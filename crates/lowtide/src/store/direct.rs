@@ -7,7 +7,7 @@
 //! [`DirectStore::new`] says so.
 
 use super::model::Model;
-use super::uring::Ring;
+use super::uring::{Ring, Way};
 use super::{Cost, Read, Source, Store};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -148,11 +148,12 @@ impl DirectStore {
         (self.lead(read) + read.into.len()).next_multiple_of(self.align)
     }
 
-    /// Whether a read needs no bounce buffer: offset, length and memory are as the disk wants them.
-    fn is_aligned(&self, read: &Read<'_>) -> bool {
-        self.lead(read) == 0
+    /// Offset, length and memory as the disk wants them need no bounce buffer.
+    fn way(&self, read: &Read<'_>) -> Way {
+        let aligned = self.lead(read) == 0
             && read.into.len().is_multiple_of(self.align)
-            && read.into.as_ptr().addr().is_multiple_of(self.align)
+            && read.into.as_ptr().addr().is_multiple_of(self.align);
+        if aligned { Way::Straight } else { Way::Bounce }
     }
 
     /// Cuts reads into pieces that fit in a slot of `slot` bytes.
@@ -198,8 +199,7 @@ impl DirectStore {
             &self.file,
             slot,
             &mut pieces,
-            |piece| (piece.offset - self.lead(piece) as u64, self.span(piece)),
-            |piece| self.is_aligned(piece),
+            |piece| (piece.offset - self.lead(piece) as u64, self.span(piece), self.way(piece)),
             |piece, bytes, got| self.take(piece, bytes, got),
             failed,
         )?;

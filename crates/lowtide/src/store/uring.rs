@@ -24,6 +24,15 @@ impl std::fmt::Debug for Ring {
     }
 }
 
+/// How the bytes of a piece get to their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// At once: the piece is aligned by itself.
+    Straight,
+    /// Through the ring's buffer.
+    Bounce,
+}
+
 /// Requests in the kernel's hands. Dropping it waits for them.
 struct Flight<'a> {
     ring: &'a mut IoUring,
@@ -60,8 +69,7 @@ impl Ring {
     }
 
     /// Reads every piece: `place` says the aligned offset and length, `take` gets the bytes and how many came.
-    /// Pieces are cut so that `slot` bytes hold any of them. Those that are aligned by themselves, as `straight`
-    /// says, are read to where they belong: `take` sees them only where too little came.
+    /// Pieces are cut so that `slot` bytes hold any of them. `take` sees straight ones only where too little came.
     ///
     /// # Panics
     /// Where a slot is larger than the buffer: before anything is read.
@@ -70,8 +78,7 @@ impl Ring {
         file: &File,
         slot: usize,
         pieces: &mut [Read<'p>],
-        place: impl Fn(&Read<'p>) -> (u64, usize),
-        straight: impl Fn(&Read<'p>) -> bool,
+        place: impl Fn(&Read<'p>) -> (u64, usize, Way),
         mut take: impl FnMut(&mut Read<'p>, &[u8], usize) -> Result<()>,
         failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
@@ -86,12 +93,11 @@ impl Ring {
         while error.is_none() && next < pieces.len() || flight.count > 0 {
             while error.is_none() && next < pieces.len() {
                 let Some(at) = free.pop() else { break };
-                let (offset, len) = place(&pieces[next]);
+                let (offset, len, way) = place(&pieces[next]);
                 let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
-                let into = if straight(&pieces[next]) {
-                    pieces[next].into.as_mut_ptr()
-                } else {
-                    start.wrapping_add(at * slot)
+                let into = match way {
+                    Way::Straight => pieces[next].into.as_mut_ptr(),
+                    Way::Bounce => start.wrapping_add(at * slot),
                 };
                 let read = opcode::Read::new(fd, into, len).offset(offset).build().user_data(at as u64);
                 // SAFETY: the file is open; slot `at` lies inside the bounce buffer (there are `slots` of `slot` bytes, and
@@ -120,9 +126,10 @@ impl Ring {
                 let at = usize::try_from(done.user_data()).unwrap_or(0);
                 free.push(at);
                 let piece = &mut pieces[holds[at]];
+                let way = place(piece).2;
                 let answer = match usize::try_from(done.result()) {
-                    Ok(got) if straight(piece) && got == piece.into.len() => Ok(()),
-                    Ok(_) if straight(piece) => take(piece, &[], 0),
+                    Ok(got) if way == Way::Straight && got == piece.into.len() => Ok(()),
+                    Ok(_) if way == Way::Straight => take(piece, &[], 0),
                     Ok(got) => take(piece, &self.bounce[at * slot..(at + 1) * slot], got),
                     // A signal, or a kernel short of memory: an ordinary read settles it.
                     Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => take(piece, &[], 0),
