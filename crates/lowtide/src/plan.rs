@@ -81,7 +81,8 @@ pub fn extents(
             let overlap = extent.bytes.end.min(next.end).saturating_sub(next.start) as f64;
             let extra =
                 (gap - overlap) * cost.byte + (next.end - next.start) as f64 * SCATTER + scatter_first;
-            if extra >= cost.request {
+            // Overlaps make `extra` negative: they too need a scratch to be merged in.
+            if extra >= cost.request || cost.request <= 0.0 {
                 break;
             }
             if end - extent.bytes.start > cap {
@@ -459,6 +460,15 @@ mod tests {
         fetch(&store, &Budget::new(16 << 20).unwrap(), &mut reads, &|| Ok(())).unwrap();
         assert!(store.asked.lock().unwrap().iter().all(|asked| asked.end - asked.start <= CAP));
         assert!(out.iter().zip(&starts).all(|(out, start)| out[99] == byte(start + 99)));
+    }
+
+    #[test]
+    fn what_overlaps_is_read_twice_where_there_is_no_scratch() {
+        let store = Numbers { len: 1000, cost: Cost { request: 500.0, byte: 0.5 }, asked: Mutex::default() };
+        let mut out = vec![[0; 100]; 3];
+        let mut reads: Vec<_> = out.iter_mut().map(|into| Read { offset: 7, into }).collect();
+        fetch(&store, &Budget::new(1000).unwrap(), &mut reads, &|| Ok(())).unwrap();
+        assert!(out.iter().all(|out| out[99] == byte(106)));
     }
 
     #[test]
