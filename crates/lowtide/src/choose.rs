@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::budget::human;
 use crate::error::{Error, Result};
+use crate::meter;
 use crate::store::{Access, Cache, sigbus, window_for};
-use crate::{meter, sys};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -105,14 +105,14 @@ const SMALL_ROW: u64 = 16 << 10;
 impl Facts {
     /// The facts about an array, as they are now.
     pub fn of(array: &Array, visit: Visit) -> Result<Self> {
-        let source = array.source()?;
+        let origin = array.data().origin()?;
         Ok(Self {
             access: array.access(),
             cache: array.cache(),
             visit,
             row: array.row_bytes() as u64,
-            len: source.len(),
-            cached: sys::cached_estimate(&*source, source.len()).ok(),
+            len: origin.len(),
+            cached: origin.cached(),
             room: meter::room().bytes,
             budget: array.budget().limit(),
             direct: array.access() == Access::Auto && array.store(Access::Direct, Cache::Drop).is_ok(),

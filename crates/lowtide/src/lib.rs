@@ -40,6 +40,7 @@ pub mod batch;
 pub mod budget;
 pub mod choose;
 pub mod chunks;
+mod data;
 pub mod error;
 pub mod format;
 pub mod meter;

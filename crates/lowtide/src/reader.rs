@@ -332,13 +332,16 @@ impl Reader {
         }
         let ranges = (self.next..).map_while(|step| self.spec.steps.range(step));
         let mut reads = Vec::new();
-        if let Pass::Sequential(_) = self.spec.pass {
+        let stride = array.stride();
+        if let Pass::Sequential(_) = self.spec.pass
+            && stride == row as u64
+        {
             if array.layout().order == AxisOrder::Fortran {
                 return ranges
                     .zip(out)
                     .try_for_each(|(range, out)| array.rows_into(range, store, out, interrupt));
             }
-            let offset = |range: Range<u64>| array.layout().offset + range.start * row as u64;
+            let offset = |range: Range<u64>| array.layout().offset + range.start * stride;
             reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
             return plan::fetch(store, array.budget(), &mut reads, interrupt);
         }
@@ -356,7 +359,7 @@ impl Reader {
             let at = |position: u64| usize::try_from(position - range.start).unwrap_or(0);
             rows.resize(at(end) - at(start), 0);
             order.fill(start, &mut rows);
-            let offset = |&n: &u64| array.layout().offset + n * row as u64;
+            let offset = |&n: &u64| array.layout().offset + n * stride;
             let places = out[at(start) * row..at(end) * row].chunks_exact_mut(row);
             reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
         }

@@ -21,6 +21,11 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// How many descriptors this process may have open.
+pub fn descriptor_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// How many bytes of `offset..offset + len` are in the page cache (`len` 0: to the end). Linux 6.5.
 ///
 /// # Errors

@@ -12,9 +12,12 @@
 //! | [`AdviseStore`] | one map, dropped behind the reader | one window | the same |
 //! | [`ReadStore`] | positioned reads | none | an error: the read comes back short |
 //! | [`DirectStore`] | unbuffered reads, many in flight | none | the same |
+//!
+//! [`FilesStore`] makes one store of many files, end to end.
 
 pub mod conformance;
 mod direct;
+mod files;
 mod map;
 mod model;
 mod read;
@@ -24,6 +27,7 @@ mod uring;
 mod window;
 
 pub use direct::{DirectStore, Engine};
+pub use files::{Files, FilesStore, Part};
 pub use map::MapStore;
 pub use model::Model;
 pub use read::ReadStore;
@@ -49,6 +53,11 @@ impl Read<'_> {
     /// One past the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.into.len() as u64)
+    }
+
+    /// The same read, for as long as this one is not used.
+    pub(crate) fn again(&mut self) -> Read<'_> {
+        Read { offset: self.offset, into: &mut *self.into }
     }
 
     /// The part that lies in `range`; empty where nothing does.

@@ -27,8 +27,10 @@ pub struct ReadStore {
     source: Arc<Source>,
     /// How the page cache is left as found, if it is: one of the constants below.
     drop: AtomicU8,
-    model: Model,
+    model: Arc<Model>,
     streams: Mutex<Vec<Stream>>,
+    /// How many streams are kept open.
+    most_streams: usize,
 }
 
 /// A descriptor of its own for one thread that goes through the file, and where it has got to: the kernel
@@ -41,7 +43,7 @@ struct Stream {
 
 /// Threads that bring a file in.
 const STREAMING: usize = 4;
-/// How many streams are kept open.
+/// How many streams of one file are kept open.
 const STREAMS: usize = 8;
 /// Reads that begin no further than this behind the end of a stream continue it.
 const CONTINUES: u64 = 4 << 20;
@@ -58,8 +60,18 @@ impl ReadStore {
     pub fn new(source: Arc<Source>, cache: Cache) -> Self {
         let len = source.len();
         let warm = sys::cached_estimate(&*source, len).is_ok_and(|cached| cached >= len / 2);
+        Self { most_streams: STREAMS, ..Self::part(source, cache, Arc::new(Self::model(warm))) }
+    }
+
+    /// Over one file of many, which learn together and keep no second descriptor open.
+    pub(super) fn part(source: Arc<Source>, cache: Cache, model: Arc<Model>) -> Self {
         let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
-        Self { source, drop, model: Model::new(if warm { WARM } else { COLD }), streams: Mutex::default() }
+        Self { source, drop, model, streams: Mutex::default(), most_streams: 0 }
+    }
+
+    /// What to expect of a file that is in memory, or is not.
+    pub(super) fn model(warm: bool) -> Model {
+        Model::new(if warm { WARM } else { COLD })
     }
 
     /// Whether the page cache may keep what is read and a disk has to be waited for.
@@ -76,7 +88,8 @@ impl ReadStore {
         let mine = sys::locked(&self.streams, |streams| {
             let near =
                 streams.iter().position(|s| first.checked_sub(s.at).is_some_and(|gap| gap <= CONTINUES));
-            let any = near.or((streams.len() >= STREAMS).then_some(0));
+            let full = !streams.is_empty() && streams.len() >= self.most_streams;
+            let any = near.or(full.then_some(0));
             any.map(|i| streams.remove(i))
         });
         let file = match mine {
@@ -84,7 +97,9 @@ impl ReadStore {
             None => self.sequential()?,
         };
         let answer = reads.iter_mut().try_for_each(|read| self.read_from(&file, read));
-        sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        if self.most_streams > 0 {
+            sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        }
         answer
     }
 
@@ -156,6 +171,16 @@ impl ReadStore {
     }
 }
 
+/// How many threads read to good effect. What is dropped cannot be asked for ahead of time: then many threads
+/// make the queue. Otherwise a few streams: each waits for its own read-ahead now and then.
+pub(super) fn threads(waits: bool, cache: Cache) -> usize {
+    match (waits, cache) {
+        (false, _) => sys::cores(),
+        (true, Cache::Keep) => sys::cores().max(STREAMING),
+        (true, Cache::Drop) => WAITING,
+    }
+}
+
 /// Whether sorted reads cover most of the file between the first and the last of them.
 fn is_dense(reads: impl ExactSizeIterator<Item = Range<u64>>) -> bool {
     const LEAST: u64 = 1 << 20;
@@ -203,13 +228,8 @@ impl Store for ReadStore {
     }
 
     fn threads(&self) -> usize {
-        // What is dropped cannot be asked for ahead of time: then many threads make the queue. Otherwise a few
-        // streams: each waits for its own read-ahead now and then.
-        match (self.waits(), self.drop.load(Ordering::Relaxed)) {
-            (false, _) => sys::cores(),
-            (true, KEEP) => sys::cores().max(STREAMING),
-            (true, _) => WAITING,
-        }
+        let cache = if self.drop.load(Ordering::Relaxed) == KEEP { Cache::Keep } else { Cache::Drop };
+        threads(self.waits(), cache)
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {

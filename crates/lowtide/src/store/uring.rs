@@ -3,7 +3,6 @@
 //! The buffer belongs to the ring, and [`Ring::run`] does not return, not even by a panic, before the
 //! kernel has finished with every request. So no read can ever land in memory that is someone else's.
 
-use super::Read;
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use io_uring::{IoUring, Probe, opcode, types};
@@ -59,24 +58,22 @@ impl Ring {
         self.bounce.len()
     }
 
-    /// Reads every piece: `place` says the aligned offset and length, `take` gets the bytes and how many came.
-    /// Pieces are cut so that `slot` bytes hold any of them.
+    /// Reads every piece: `place` says the file, the aligned offset and the length, `take` gets the bytes and
+    /// how many came. Pieces are cut so that `slot` bytes hold any of them.
     ///
     /// # Panics
     /// Where a slot is larger than the buffer: before anything is read.
-    pub fn run<'p>(
+    pub fn run<P>(
         &mut self,
-        file: &File,
         slot: usize,
-        pieces: &mut [Read<'p>],
-        place: impl Fn(&Read<'p>) -> (u64, usize),
-        mut take: impl FnMut(&mut Read<'p>, &[u8], usize) -> Result<()>,
+        pieces: &mut [P],
+        place: impl Fn(&P) -> (&File, (u64, usize)),
+        mut take: impl FnMut(&mut P, &[u8], usize) -> Result<()>,
         failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
         let slots = (self.bounce.len() / slot.max(1)).min(self.depth);
         assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce.len());
         let start = self.bounce.as_ptr();
-        let fd = types::Fd(file.as_raw_fd());
         let mut free: Vec<usize> = (0..slots).collect();
         let mut holds = vec![0; slots];
         let mut flight = Flight { ring: &mut self.queue, count: 0 };
@@ -84,11 +81,12 @@ impl Ring {
         while error.is_none() && next < pieces.len() || flight.count > 0 {
             while error.is_none() && next < pieces.len() {
                 let Some(at) = free.pop() else { break };
-                let (offset, len) = place(&pieces[next]);
+                let (file, (offset, len)) = place(&pieces[next]);
+                let fd = types::Fd(file.as_raw_fd());
                 let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
                 let into = start.wrapping_add(at * slot);
                 let read = opcode::Read::new(fd, into, len).offset(offset).build().user_data(at as u64);
-                // SAFETY: the file is open; slot `at` lies inside the bounce buffer (there are `slots` of `slot` bytes, and
+                // SAFETY: the file is open as long as its piece is there, longer than this call; slot `at` lies inside the bounce buffer (there are `slots` of `slot` bytes, and
                 // `len` is at most `slot`) and is unused until `flight` has seen the
                 // completion: `flight` waits for it even when dropped early. The queue has room: it is as
                 // deep as there are slots.
