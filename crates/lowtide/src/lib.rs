@@ -43,6 +43,7 @@ pub mod chunks;
 mod data;
 pub mod error;
 pub mod format;
+pub mod loader;
 pub mod meter;
 pub mod order;
 pub mod plan;
@@ -52,6 +53,7 @@ mod reader;
 pub mod selection;
 pub mod store;
 pub mod sys;
+pub mod tokens;
 
 pub use array::{Array, Options};
 pub use batch::Batch;
@@ -59,12 +61,19 @@ pub use budget::Budget;
 pub use choose::CacheWish;
 pub use chunks::{BlockWish, Chunks, Shuffle, State, Zip};
 pub use error::{Error, Result};
+pub use loader::{Loader, LoaderOptions, LoaderState, WindowOrder};
 pub use selection::Axis;
 pub use store::{Access, Store};
+pub use tokens::{TokenOptions, Tokens};
 
 use std::path::Path;
 
 /// Opens an array by its header, with the default options.
 pub fn open(path: impl AsRef<Path>) -> Result<Array> {
     Options::new().open(path)
+}
+
+/// Opens a stream of tokens, with the default options: a file, a folder, a glob or a Megatron prefix.
+pub fn tokens(name: impl AsRef<Path>) -> Result<Tokens> {
+    TokenOptions::new().open([name])
 }

@@ -229,6 +229,12 @@ impl Block {
         unsafe { self.align_to::<T>().1 }
     }
 
+    /// The bytes as numbers, to be filled.
+    pub(crate) fn elements_mut<T: Element>(&mut self) -> &mut [T] {
+        // SAFETY: as in `elements`, and whatever number is written there, its bytes are bytes.
+        unsafe { self.align_to_mut::<T>().1 }
+    }
+
     /// The first byte, for a foreign owner such as NumPy that keeps this block alive while it looks.
     pub fn as_ptr(&self) -> *mut u8 {
         self.slab.as_ref().map_or(NonNull::dangling(), |slab| slab.start).as_ptr()

@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::choose::{self, Choice, Trial, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
-use crate::order::{Blocks, Order, Permutation, Sequential, Steps};
+use crate::order::{Blocks, Draws, Order, Permutation, Sequential, Steps};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::prefetch::Produce;
@@ -27,6 +27,9 @@ const LARGE_ROW: usize = 64 << 10;
 /// one chunk's memory, used again and again, stays in the processor's cache, and that is worth twice what a
 /// second thread is (measured: 8 GB/s ahead, 15 GB/s at once).
 const AHEAD_COLD: u64 = 32 << 20;
+/// The same for rows drawn at random from memory: they are read ahead by a second thread, and must still be in
+/// the processor's cache when the caller takes them.
+const AHEAD_WARM: u64 = 1 << 20;
 /// Threads' stacks, lists of requests, rings: some megabytes that are nobody's block. They are left room for.
 const UNCOUNTED: u64 = 4 << 20;
 /// How long a choice of `auto` holds: what is in memory changes while we read.
@@ -43,6 +46,8 @@ pub(crate) enum Pass {
     Exact(Permutation),
     /// Whole blocks, mixed.
     Blocks(Blocks),
+    /// Any row, again and again.
+    Draws(Draws),
 }
 
 impl Pass {
@@ -51,6 +56,7 @@ impl Pass {
             Self::Sequential(order) => order,
             Self::Exact(order) => order,
             Self::Blocks(order) => order,
+            Self::Draws(order) => order,
         }
     }
 
@@ -59,6 +65,7 @@ impl Pass {
             Self::Sequential(_) => Visit::Sequential,
             Self::Exact(_) => Visit::Shuffled,
             Self::Blocks(_) => Visit::Blocks,
+            Self::Draws(_) => Visit::Random,
         }
     }
 }
@@ -69,6 +76,8 @@ pub(crate) struct Spec {
     pub(crate) arrays: Vec<Array>,
     pub(crate) pass: Pass,
     pub(crate) steps: Steps,
+    /// How many chunks may be read before they are asked for.
+    pub(crate) ahead: u64,
 }
 
 impl Spec {
@@ -237,10 +246,15 @@ impl Reader {
             let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
             let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
             most = most.min(room / sharing / chunk);
-            if self.spec.pass.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
+            let visit = self.spec.pass.visit();
+            if matches!(visit, Visit::Sequential | Visit::Random) || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
-                let store = array.store(choice.access, choice.cache)?;
-                let busy = if store.cost().waits() { AHEAD_COLD } else { 0 };
+                let waits = array.store(choice.access, choice.cache)?.cost().waits();
+                let busy = match visit {
+                    _ if waits => AHEAD_COLD,
+                    Visit::Random => AHEAD_WARM,
+                    _ => 0,
+                };
                 most = most.min(busy / chunk);
             } else {
                 // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
@@ -256,7 +270,8 @@ impl Reader {
             let crossing = |step: &u64| self.spec.steps.range(*step).is_some_and(|range| range.start < end);
             return Ok((self.next..self.spec.steps.count()).take_while(crossing).count() as u64);
         }
-        Ok(most.min(self.ahead.saturating_mul(growth)).max(1))
+        // One group is in the caller's hands while the next is read.
+        Ok(most.min(self.ahead.saturating_mul(growth)).min(self.spec.ahead / 2).max(1))
     }
 
     /// The position up to which the next group may read: the end of the mix that is under way.
