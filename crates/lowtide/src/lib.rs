@@ -51,6 +51,7 @@ mod reader;
 pub mod selection;
 pub mod store;
 pub mod sys;
+pub mod widen;
 
 pub use array::{Array, Options};
 pub use batch::Batch;
