@@ -54,6 +54,7 @@ pub mod selection;
 pub mod store;
 pub mod sys;
 pub mod tokens;
+pub mod widen;
 
 pub use array::{Array, Options};
 pub use batch::Batch;

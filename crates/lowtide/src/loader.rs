@@ -8,7 +8,7 @@ use crate::array::Array;
 use crate::batch::Batch;
 use crate::chunks::{Chunks, Shuffle, fits};
 use crate::error::{Error, Result};
-use crate::order::{Draws, LastStep, Permutation, Sequential, Shard, Steps, Windows};
+use crate::order::{Draws, LastStep, Permutation, Sequential, Shard, Steps, Turn, Windows};
 use crate::plan::Interrupt;
 use crate::reader::{Pass, Spec};
 use crate::store::Access;
@@ -76,6 +76,8 @@ pub struct LoaderOptions {
     pub epochs: Option<u64>,
     /// Which rank this is, and of how many.
     pub shard: Shard,
+    /// Which of this rank's batches, where several readers share them: all, if it is the only one.
+    pub turn: Turn,
     /// What happens to the windows that do not fill a step.
     pub last: LastStep,
     /// How many batches are read before they are asked for; `None` is as many as are good.
@@ -91,6 +93,7 @@ impl Default for LoaderOptions {
             seed: 0,
             epochs: Some(1),
             shard: Shard::default(),
+            turn: Turn::ALL,
             last: LastStep::Drop,
             prefetch: None,
         }
@@ -108,6 +111,8 @@ pub struct LoaderState {
     pub epoch: u64,
     /// Windows that all ranks together have taken of this epoch.
     pub position: u64,
+    /// Whose turn it was, where several readers share a rank's batches.
+    pub turn: Turn,
     /// Tokens in a window: the windows of an epoch depend on it.
     pub block_size: u64,
     /// Which data it was: see [`Tokens::fingerprint`].
@@ -130,6 +135,9 @@ pub struct Loader {
     tokens: Tokens,
     options: LoaderOptions,
     epoch: u64,
+    /// Which steps of `epoch` are taken, and how many there are in all turns.
+    turn: Turn,
+    steps: u64,
     /// The windows of `epoch` that are still to come.
     chunks: Chunks,
     /// Whether an iteration has come to its end: see [`begin`](Self::begin).
@@ -146,8 +154,8 @@ impl Loader {
         if options.epochs == Some(0) {
             return Err(Error::argument("epochs is 0", "None goes on for ever"));
         }
-        let chunks = open_epoch(tokens, &options, 0, 0)?;
-        if chunks.remaining() == 0 {
+        let (chunks, steps) = open_epoch(tokens, &options, 0, 0, options.turn)?;
+        if steps == 0 {
             let windows = epoch_len(tokens, &options)?;
             let (batch, ranks) = (options.batch_size, options.shard.world_size());
             return Err(Error::argument(
@@ -158,7 +166,8 @@ impl Loader {
                 "a smaller batch_size or block_size, or drop_last=False",
             ));
         }
-        Ok(Self { tokens: tokens.clone(), options, epoch: 0, chunks, finished: false })
+        let (tokens, turn) = (tokens.clone(), options.turn);
+        Ok(Self { tokens, options, epoch: 0, turn, steps, chunks, finished: false })
     }
 
     /// What it gives.
@@ -183,7 +192,8 @@ impl Loader {
 
     /// How many batches one whole iteration has; `None` where it is endless.
     pub fn len(&self) -> Result<Option<u64>> {
-        let steps = steps(&self.options, epoch_len(&self.tokens, &self.options)?, 0)?.count();
+        let windows = epoch_len(&self.tokens, &self.options)?;
+        let steps = steps(&self.options, windows, 0)?.taking(self.options.turn).count();
         Ok(self.options.epochs.map(|epochs| steps.saturating_mul(epochs)))
     }
 
@@ -263,8 +273,9 @@ impl Loader {
     /// ends there too if it was taken up again in between.
     fn next_epoch(&mut self) -> Result<()> {
         let epoch = self.epoch.wrapping_add(1);
-        self.chunks = open_epoch(&self.tokens, &self.options, epoch, 0)?;
-        self.epoch = epoch;
+        let turn = self.turn.after(self.steps);
+        (self.chunks, self.steps) = open_epoch(&self.tokens, &self.options, epoch, 0, turn)?;
+        (self.epoch, self.turn) = (epoch, turn);
         self.finished = self.options.epochs.is_some_and(|epochs| epoch.is_multiple_of(epochs));
         Ok(())
     }
@@ -278,6 +289,7 @@ impl Loader {
             seed,
             epoch: self.epoch.wrapping_add(u64::from(done)),
             position: if done { 0 } else { self.chunks.position() },
+            turn: if done { self.turn.after(self.steps) } else { self.turn },
             block_size: block_size as u64,
             fingerprint: self.tokens.fingerprint()?,
         })
@@ -309,8 +321,19 @@ impl Loader {
             ));
         }
         let options = LoaderOptions { seed: state.seed, ..self.options };
-        let chunks = open_epoch(&self.tokens, &options, state.epoch, state.position)?;
-        (self.options, self.epoch, self.chunks, self.finished) = (options, state.epoch, chunks, false);
+        if state.turn.of() != options.turn.of() {
+            return Err(Error::argument(
+                format!(
+                    "the state is one of {} readers that share the batches, this loader is one of {}",
+                    state.turn.of(),
+                    options.turn.of()
+                ),
+                "as many workers as there were",
+            ));
+        }
+        let (chunks, steps) = open_epoch(&self.tokens, &options, state.epoch, state.position, state.turn)?;
+        (self.options, self.epoch, self.turn, self.steps) = (options, state.epoch, state.turn, steps);
+        (self.chunks, self.finished) = (chunks, false);
         Ok(())
     }
 }
@@ -330,8 +353,14 @@ fn steps(options: &LoaderOptions, windows: u64, position: u64) -> Result<Steps> 
     options.shard.steps(windows, position, options.batch_size as u64, options.last)
 }
 
-/// The windows of an epoch from a position on.
-fn open_epoch(tokens: &Tokens, options: &LoaderOptions, epoch: u64, position: u64) -> Result<Chunks> {
+/// The windows of an epoch from a position on, and the steps that there are in all turns.
+fn open_epoch(
+    tokens: &Tokens,
+    options: &LoaderOptions,
+    epoch: u64,
+    position: u64,
+    turn: Turn,
+) -> Result<(Chunks, u64)> {
     let (len, block) = (tokens.len(), options.block_size as u64);
     let count = epoch_len(tokens, options)?;
     let view = |first: u64, stride: u64, rows: u64| -> Result<Array> {
@@ -355,11 +384,8 @@ fn open_epoch(tokens: &Tokens, options: &LoaderOptions, epoch: u64, position: u6
         }
     };
     fits(&array, options.batch_size)?;
-    let spec = Spec {
-        arrays: vec![array],
-        pass,
-        steps: steps(options, count, position)?,
-        ahead: options.prefetch.unwrap_or(u64::MAX),
-    };
-    Chunks::of(spec, Shuffle::default())
+    let steps = steps(options, count, position)?;
+    let ahead = options.prefetch.unwrap_or(u64::MAX);
+    let spec = Spec { arrays: vec![array], pass, steps: steps.taking(turn), ahead };
+    Ok((Chunks::of(spec, Shuffle::default())?, steps.total()))
 }

@@ -32,7 +32,7 @@ pub mod shard;
 pub use blocks::{Blocks, Mix};
 pub use permutation::Permutation;
 pub use sequential::Sequential;
-pub use shard::{LastStep, Shard, Steps};
+pub use shard::{LastStep, Shard, Steps, Turn};
 
 use std::fmt::Debug;
 
