@@ -285,6 +285,14 @@ impl Array {
         self.data().budget()
     }
 
+    /// The open file, for those who want to ask the kernel about it; of many, the first.
+    pub fn source(&self) -> Result<Arc<Source>> {
+        match self.data().origin()? {
+            Origin::File(source) => Ok(source),
+            Origin::Files(files) => files.source(0),
+        }
+    }
+
     /// Lets go of the file and its maps. Whatever is made from this array fails from now on; batches that
     /// were delivered stay what they are.
     pub fn close(&self) {

@@ -219,7 +219,7 @@ impl Loader {
         let budget = self.tokens.budget();
         let pair = Batch::blank::<T>(budget, shape.clone()).and_then(|mut x| {
             let mut y = Batch::blank::<T>(budget, shape)?;
-            self.widen(&raw, x.as_mut_slice(), y.as_mut_slice())?;
+            self.widen::<T>(&raw, x.as_mut_slice(), y.as_mut_slice())?;
             Ok((x, y))
         });
         Some(pair)
