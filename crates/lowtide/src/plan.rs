@@ -176,7 +176,7 @@ fn fetch_part(
 ) -> Result<(usize, usize)> {
     let mut scratch = None;
     if reads.len() > 1 && cost.request > 0.0 {
-        if cost.waits() {
+        if store.waits() {
             scratch =
                 Block::counted(budget, SCRATCH_COLD.min(usize::try_from(budget.limit() / 32).unwrap_or(0)))?;
         }

@@ -81,7 +81,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Whether a request waits for a disk: memory answers within microseconds.
+    /// Whether a request waits for a disk, as far as its cost tells: memory answers within microseconds.
     pub fn waits(self) -> bool {
         self.request > 5_000.0
     }
@@ -102,6 +102,11 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
+
+    /// Whether reads wait for a disk now.
+    fn waits(&self) -> bool {
+        self.cost().waits()
+    }
 
     /// How many threads may call `read_many` at once to good effect.
     fn threads(&self) -> usize;

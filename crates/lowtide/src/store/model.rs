@@ -23,14 +23,21 @@ struct Fit {
     /// Sums over past calls: n·n, n·b, b·b, n·t, b·t (n requests, b bytes, t nanoseconds), each call
     /// scaled so that long and short ones weigh the same.
     sums: [f64; 5],
+    /// The share of reads that had to wait for a disk, where the store can tell.
+    missed: Option<f64>,
 }
+
+/// So many reads outweigh what was seen of misses before them.
+const SEEN: f64 = 256.0;
+/// With fewer misses than this, reads come from memory.
+const FEW: f64 = 0.1;
 
 impl Model {
     /// Starts with what is to be expected.
     pub fn new(prior: Cost) -> Self {
         // The prior counts as two calls: one of a thousand small requests, one of a few large ones. Without it
         // calls of one shape only could not tell the two costs apart.
-        let mut fit = Fit { cost: prior, sums: [0.0; 5] };
+        let mut fit = Fit { cost: prior, sums: [0.0; 5], missed: None };
         fit.add(1000.0, 4e6, prior);
         fit.add(16.0, 16e6, prior);
         Self(Mutex::new(fit))
@@ -39,6 +46,23 @@ impl Model {
     /// What reads cost now.
     pub fn cost(&self) -> Cost {
         sys::locked(&self.0, |fit| fit.cost)
+    }
+
+    /// Whether reads wait for a disk: by what was missed in memory, or else by what they cost. Time alone is a
+    /// poor witness: on a busy machine reads from memory take as long as those of a deep queue from a disk.
+    pub fn waits(&self) -> bool {
+        sys::locked(&self.0, |fit| fit.missed.map_or_else(|| fit.cost.waits(), |missed| missed > FEW))
+    }
+
+    /// Takes into account how many of some reads had to wait for a disk.
+    pub fn saw(&self, reads: usize, missed: usize) {
+        if reads > 0 {
+            sys::locked(&self.0, |fit| {
+                let weight = (reads as f64 / SEEN).min(1.0);
+                let before = fit.missed.unwrap_or(f64::from(u8::from(fit.cost.waits())));
+                fit.missed = Some(before + (missed as f64 / reads as f64 - before) * weight);
+            });
+        }
     }
 
     /// Takes a call into account.

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Warm, a small read costs a microsecond or two, and 12 GB/s after that.
 const WARM: Cost = Cost { request: 1500.0, byte: 0.08 };
@@ -33,6 +33,13 @@ pub struct ReadStore {
     most_streams: usize,
 }
 
+/// Where the bytes of a read came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    FromMemory,
+    FromDisk,
+}
+
 /// A descriptor of its own for one thread that goes through the file, and where it has got to: the kernel
 /// keeps its read-ahead by descriptor, and two threads on one would spoil it for each other.
 #[derive(Debug)]
@@ -50,6 +57,8 @@ const CONTINUES: u64 = 4 << 20;
 
 /// The page cache may keep what we read.
 const KEEP: u8 = 0;
+/// The same, on a filesystem that cannot tell what came from memory (`RWF_NOWAIT`).
+const KEEP_UNTOLD: u8 = 3;
 /// `RWF_DONTCACHE`: the kernel drops what it brought in for us, and nothing else.
 const DONTCACHE: u8 = 1;
 /// Older kernels: drop what cachestat says was not there before.
@@ -76,7 +85,14 @@ impl ReadStore {
 
     /// Whether the page cache may keep what is read and a disk has to be waited for.
     fn brings_in(&self) -> bool {
-        self.drop.load(Ordering::Relaxed) == KEEP && self.waits()
+        self.cache() == Cache::Keep && self.waits()
+    }
+
+    fn cache(&self) -> Cache {
+        match self.drop.load(Ordering::Relaxed) {
+            KEEP | KEEP_UNTOLD => Cache::Keep,
+            _ => Cache::Drop,
+        }
     }
 
     /// Reads that follow each other, through a descriptor with read-ahead: large requests, and large folios,
@@ -96,7 +112,11 @@ impl ReadStore {
             Some(stream) => stream.file,
             None => self.sequential()?,
         };
-        let answer = reads.iter_mut().try_for_each(|read| self.read_from(&file, read));
+        let began = Instant::now();
+        let answer = reads.iter_mut().try_for_each(|read| self.read_from(&file, read).map(drop));
+        // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
+        let memory = Duration::from_nanos((last - first) / 4 + 5_000 * reads.len() as u64);
+        self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
         if self.most_streams > 0 {
             sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
         }
@@ -110,19 +130,19 @@ impl ReadStore {
         Ok(file)
     }
 
-    /// One read from where the kernel has it, all of it or an error.
-    fn read(&self, read: &mut Read<'_>) -> Result<()> {
+    /// One read from where the kernel has it, all of it or an error. Says whether it had to wait for a disk.
+    fn read(&self, read: &mut Read<'_>) -> Result<Came> {
         self.read_from(self.source.file(), read)
     }
 
-    fn read_from(&self, file: &File, read: &mut Read<'_>) -> Result<()> {
+    fn read_from(&self, file: &File, read: &mut Read<'_>) -> Result<Came> {
         if i64::try_from(read.end()).is_err() {
             return Err(self.source.cut(read, self.source.len_now()?)); // the kernel would say "invalid argument"
         }
         let absent = self.drop.load(Ordering::Relaxed) == EVICT && self.is_absent(read);
-        let mut done = 0;
+        let (mut done, mut came) = (0, Came::FromMemory);
         while done < read.into.len() {
-            match self.read_some(file, &mut read.into[done..], read.offset + done as u64) {
+            match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut came) {
                 Ok(0) => return Err(self.source.cut(read, self.source.len_now()?)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -139,18 +159,29 @@ impl ReadStore {
                 Advice::DontNeed,
             );
         }
-        Ok(())
+        Ok(came)
     }
 
-    fn read_some(&self, file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_some(&self, file: &File, into: &mut [u8], offset: u64, came: &mut Came) -> io::Result<usize> {
         match self.drop.load(Ordering::Relaxed) {
             DONTCACHE => sys::read_uncached(file, into, offset),
+            KEEP if *came == Came::FromMemory => match sys::read_cached(file, into, offset) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    *came = Came::FromDisk;
+                    file.read_at(into, offset)
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    self.drop.store(KEEP_UNTOLD, Ordering::Relaxed);
+                    file.read_at(into, offset)
+                }
+                answer => answer,
+            },
             _ => file.read_at(into, offset),
         }
     }
 
     /// The kernel or the filesystem has no `RWF_DONTCACHE`: from now on, do what it does by hand.
-    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<()> {
+    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Came> {
         sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
             Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
                 "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
@@ -158,11 +189,6 @@ impl ReadStore {
         })?;
         self.drop.store(EVICT, Ordering::Relaxed);
         self.read(read)
-    }
-
-    /// Whether reads wait for a disk.
-    fn waits(&self) -> bool {
-        self.model.cost().waits()
     }
 
     fn is_absent(&self, read: &Read<'_>) -> bool {
@@ -204,7 +230,15 @@ impl Store for ReadStore {
         if self.brings_in() && is_dense(reads.iter().map(|read| read.offset..read.end())) {
             return self.read_stream(reads);
         }
-        reads.iter_mut().filter(|read| !read.into.is_empty()).try_for_each(|read| self.read(read))
+        let (mut count, mut missed) = (0, 0);
+        for read in reads.iter_mut().filter(|read| !read.into.is_empty()) {
+            count += 1;
+            missed += usize::from(self.read(read)? == Came::FromDisk);
+        }
+        if self.drop.load(Ordering::Relaxed) == KEEP {
+            self.model.saw(count, missed);
+        }
+        Ok(())
     }
 
     fn prepare(&self, coming: &[Range<u64>]) {
@@ -227,9 +261,12 @@ impl Store for ReadStore {
         self.model.cost()
     }
 
+    fn waits(&self) -> bool {
+        self.model.waits()
+    }
+
     fn threads(&self) -> usize {
-        let cache = if self.drop.load(Ordering::Relaxed) == KEEP { Cache::Keep } else { Cache::Drop };
-        threads(self.waits(), cache)
+        threads(self.waits(), self.cache())
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {
