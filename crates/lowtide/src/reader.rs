@@ -32,6 +32,8 @@ const AHEAD_COLD: u64 = 32 << 20;
 const AHEAD_WARM: u64 = 1 << 20;
 /// Threads' stacks, lists of requests, rings: some megabytes that are nobody's block. They are left room for.
 const UNCOUNTED: u64 = 4 << 20;
+/// A look-ahead of fewer chunks than this gains nothing from being sorted.
+const SORTED: u64 = 16;
 /// How long a choice of `auto` holds: what is in memory changes while we read.
 const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
 /// What planning one row takes: its number, and where it goes.
@@ -85,9 +87,17 @@ impl Spec {
         self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
     }
 
+    /// In which order rows are visited. What is read ahead is sorted; without look-ahead there is nothing to sort.
+    pub(crate) fn visit(&self) -> Visit {
+        match self.pass.visit() {
+            Visit::Shuffled if self.ahead < SORTED => Visit::Random,
+            visit => visit,
+        }
+    }
+
     /// How each array is read now.
     pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
-        self.arrays.iter().map(|array| choose::access(array, self.pass.visit())).collect()
+        self.arrays.iter().map(|array| choose::access(array, self.visit())).collect()
     }
 }
 
@@ -246,7 +256,7 @@ impl Reader {
             let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
             let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
             most = most.min(room / sharing / chunk);
-            let visit = self.spec.pass.visit();
+            let visit = self.spec.visit();
             if matches!(visit, Visit::Sequential | Visit::Random) || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
                 let waits = array.store(choice.access, choice.cache)?.waits();
