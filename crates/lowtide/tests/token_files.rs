@@ -1,6 +1,7 @@
 //! Token files against the peers' own files and answers, and what a user can name.
 
-use lowtide::format::{ByteOrder, Dialect, Dtype, Found, Kind, TokenFile, TokenWish, find_tokens};
+use lowtide::format::{ByteOrder, Dialect, Documents, Dtype, Found, Kind, TokenFile, TokenWish, find_tokens};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const ANY: TokenWish = TokenWish { dtype: None, dialect: None };
@@ -36,8 +37,8 @@ fn tokens(file: &TokenFile) -> Vec<i128> {
         if file.dtype.byte_order() == ByteOrder::Big {
             token.reverse();
         }
-        let fill = if signed && token[width - 1] >= 0x80 { 0xff } else { 0 };
-        token.resize(16, fill);
+        let sign = if signed && token[width - 1] >= 0x80 { 0xff } else { 0 };
+        token.resize(16, sign);
         i128::from_le_bytes(token.try_into().unwrap())
     };
     bytes.chunks_exact(width).map(number).collect()
@@ -56,9 +57,93 @@ fn files_by_the_peers_are_read_as_the_peers_read_them() {
         assert_eq!(found.warnings, [""; 0], "{name}");
         let [file] = &found.files[..] else { panic!("{found:?}") };
         assert_eq!((file.dialect.name(), file.dtype.numpy_str().as_str()), (kind, dtype), "{name}");
-        let documents: Vec<Vec<i128>> = documents.split_terminator(' ').map(numbers).collect();
-        assert_eq!(tokens(file), documents.concat(), "{name}");
+        let expected: Vec<Vec<i128>> = documents.split_terminator(' ').map(numbers).collect();
+        let tokens = tokens(file);
+        assert_eq!(tokens, expected.concat(), "{name}");
+        let documents = Documents::from_index(&found.files).unwrap();
+        assert_eq!(documents.is_some(), file.index.is_some(), "{name}");
+        if let Some(documents) = documents {
+            let found: Vec<_> =
+                (0..documents.len()).map(|i| &tokens[range(&documents, i).unwrap()]).collect();
+            assert_eq!(found, expected, "{name}");
+        }
     }
+}
+
+/// An index is enough: nothing is read of the tokens.
+fn range(documents: &Documents, i: u64) -> lowtide::Result<Range<usize>> {
+    let found = documents.range(i, &|_, _| panic!("the tokens were read"))?;
+    Ok(usize::try_from(found.start).unwrap()..usize::try_from(found.end).unwrap())
+}
+
+#[test]
+fn documents_of_many_shards_follow_each_other() {
+    let dir = folder(&[]);
+    // More than are kept open, some without documents, and one of datatrove's at the end.
+    let (mut expected, mut at) = (Vec::new(), 0);
+    for i in 0..30_i32 {
+        let lengths: Vec<i32> = (0..i % 4).map(|n| (i + n) % 3).collect();
+        let count = usize::try_from(lengths.iter().sum::<i32>()).unwrap();
+        std::fs::write(dir.path().join(format!("{i:02}.idx")), megatron_index(&lengths)).unwrap();
+        std::fs::write(dir.path().join(format!("{i:02}.bin")), u16s(&vec![1; count])).unwrap();
+        for length in lengths {
+            let length = usize::try_from(length).unwrap();
+            expected.push(at..at + length);
+            at += length;
+        }
+    }
+    std::fs::write(dir.path().join("last.ds"), u16s(&[1, 2, 3])).unwrap();
+    std::fs::write(dir.path().join("last.ds.index"), [1_u64, 3].map(u64::to_le_bytes).concat()).unwrap();
+    expected.extend([at..at + 1, at + 1..at + 3]);
+    let names = [dir.path().join("*.bin"), dir.path().join("last.ds")];
+    let files = find_tokens(&names, &ANY).unwrap().files;
+    let documents = Documents::from_index(&files).unwrap().unwrap();
+    assert_eq!(documents.len(), expected.len() as u64);
+    for i in (0..expected.len()).chain((0..expected.len()).rev()) {
+        assert_eq!(range(&documents, i as u64).unwrap(), expected[i]);
+    }
+    assert!(matches!(range(&documents, documents.len()), Err(lowtide::Error::Index { .. })));
+    let saved = documents.save(&files).unwrap_err().to_string();
+    assert_eq!(saved, "these documents have an index already");
+    // An index that is written again, and is not open any more, is noticed.
+    std::fs::write(dir.path().join("29.idx"), megatron_index(&[1, 1])).unwrap();
+    let changed = range(&documents, documents.len() - 3).unwrap_err().to_string();
+    assert!(
+        changed.contains("29.idx: at byte 0: expected an index of 62 bytes, as when it was opened"),
+        "{changed}"
+    );
+}
+
+#[test]
+fn documents_need_an_index_beside_every_file_or_beside_none() {
+    let dir = folder(&[
+        ("a.ds", &u16s(&[1, 2])),
+        ("a.ds.index", &2_u64.to_le_bytes()),
+        ("b.ds", &u16s(&[3])),
+        ("c.ds", b""),
+        ("d.bin", &u16s(&[1])),
+    ]);
+    let files = |names: &[&str]| {
+        let names: Vec<PathBuf> = names.iter().map(|name| dir.path().join(name)).collect();
+        find_tokens(&names, &dtype("uint16")).unwrap().files
+    };
+    assert!(Documents::from_index(&files(&["d.bin", "b.ds"])).unwrap().is_none());
+    assert_eq!(Documents::from_index(&files(&["a.ds", "c.ds"])).unwrap().unwrap().len(), 1);
+    let error = Documents::from_index(&files(&["a.ds", "b.ds"])).unwrap_err().to_string();
+    assert!(
+        error.contains("a.ds has an index of its documents, ") && error.contains("b.ds has none"),
+        "{error}"
+    );
+    // Megatron's merge once forgot the documents: the tokens are good all the same.
+    let mut index = megatron_index(&[2]);
+    let end = index.len() - 8;
+    index[end..].copy_from_slice(&0_u64.to_le_bytes());
+    std::fs::write(dir.path().join("e.idx"), index).unwrap();
+    std::fs::write(dir.path().join("e.bin"), u16s(&[5, 6])).unwrap();
+    let files = files(&["e"]);
+    assert_eq!(files[0].tokens, 2);
+    let error = Documents::from_index(&files).unwrap_err().to_string();
+    assert!(error.contains("expected documents that end with the last of 1 sequences, found 0"), "{error}");
 }
 
 /// One document of `tokens.txt`.

@@ -108,7 +108,7 @@ impl Index {
                         "this looks like fairseq's index, which knows no documents; format=\"nanogpt\" and \
                          dtype= read the .bin without it"
                     }
-                    len if len < bare => CUT,
+                    len if len < bare && bare <= i64::MAX as u128 => CUT,
                     _ => DAMAGED,
                 },
             );

@@ -13,6 +13,7 @@
 pub mod datatrove;
 mod detect;
 mod dialect;
+mod documents;
 mod dtype;
 mod each;
 mod find;
@@ -25,6 +26,7 @@ mod raw;
 
 pub use detect::{TokenFile, TokenWish};
 pub use dialect::Dialect;
+pub use documents::{BLOCK as DOCUMENTS_BLOCK, BUFFER as DOCUMENTS_BUFFER, Documents};
 pub use dtype::{ByteOrder, Dtype, Element, Kind};
 pub use find::{Found, find_tokens};
 pub use raw::{Extent, layout as raw_layout};
