@@ -76,8 +76,9 @@ pub fn extents(
             }
             if end - extent.bytes.start > CAP {
                 // The next extent goes on where this one ends: a gap that is cheap to read is cheaper still when it
-                // does not make the kernel think that we jump about.
-                extent.bytes.end = extent.bytes.end.max(next.start);
+                // does not make the kernel think that we jump about. As far as the cap: a scratch holds no more.
+                let capped = next.start.min(extent.bytes.start.saturating_add(CAP));
+                extent.bytes.end = extent.bytes.end.max(capped);
                 break;
             }
             scatter_first = 0.0;
@@ -353,6 +354,19 @@ mod tests {
             "large reads go straight to their place"
         );
         assert_eq!(of(&[]), []);
+    }
+
+    #[test]
+    fn no_request_outgrows_its_scratch_however_dear_requests_are() {
+        let cost = Cost { request: 1e9, byte: 0.1 };
+        let store = Numbers { len: 64 << 20, cost, asked: Mutex::default() };
+        let mut out = vec![[0; 100]; 30];
+        let starts: Vec<u64> = (0..10).flat_map(|i| [0, 100, 1 << 20].map(|at| at + (i << 22))).collect();
+        let mut reads: Vec<_> =
+            starts.iter().zip(&mut out).map(|(&offset, into)| Read { offset, into }).collect();
+        fetch(&store, &Budget::new(16 << 20).unwrap(), &mut reads, &|| Ok(())).unwrap();
+        assert!(store.asked.lock().unwrap().iter().all(|asked| asked.end - asked.start <= CAP));
+        assert!(out.iter().zip(&starts).all(|(out, start)| out[99] == byte(start + 99)));
     }
 
     #[test]
