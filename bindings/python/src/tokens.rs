@@ -29,14 +29,38 @@ pub struct Tokens {
 macro_rules! with_integer {
     ($kind:expr, $T:ident => $body:expr) => {
         match $kind {
-            Kind::Int8 => { type $T = i8; Some($body) }
-            Kind::Int16 => { type $T = i16; Some($body) }
-            Kind::Int32 => { type $T = i32; Some($body) }
-            Kind::Int64 => { type $T = i64; Some($body) }
-            Kind::UInt8 => { type $T = u8; Some($body) }
-            Kind::UInt16 => { type $T = u16; Some($body) }
-            Kind::UInt32 => { type $T = u32; Some($body) }
-            Kind::UInt64 => { type $T = u64; Some($body) }
+            Kind::Int8 => {
+                type $T = i8;
+                Some($body)
+            }
+            Kind::Int16 => {
+                type $T = i16;
+                Some($body)
+            }
+            Kind::Int32 => {
+                type $T = i32;
+                Some($body)
+            }
+            Kind::Int64 => {
+                type $T = i64;
+                Some($body)
+            }
+            Kind::UInt8 => {
+                type $T = u8;
+                Some($body)
+            }
+            Kind::UInt16 => {
+                type $T = u16;
+                Some($body)
+            }
+            Kind::UInt32 => {
+                type $T = u32;
+                Some($body)
+            }
+            Kind::UInt64 => {
+                type $T = u64;
+                Some($body)
+            }
             _ => None,
         }
     };
@@ -158,7 +182,8 @@ fn check_out<'a, 'py>(
     out: &'a Bound<'py, PyAny>,
     shape: [usize; 2],
 ) -> PyResult<(&'a Bound<'py, PyUntypedArray>, Kind)> {
-    let array = out.cast::<PyUntypedArray>().map_err(|_| PyTypeError::new_err("out must be two NumPy arrays"))?;
+    let array =
+        out.cast::<PyUntypedArray>().map_err(|_| PyTypeError::new_err("out must be two NumPy arrays"))?;
     let flags = out.getattr("flags")?;
     let found = dtype::from_python(array.dtype().as_any())?;
     let is_integer = with_integer!(found.kind(), T => size_of::<T>()).is_some();
@@ -264,8 +289,7 @@ impl Tokens {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let starts = self::starts(starts, &self.inner, block_size)?;
         let Some(out) = out else {
-            let (x, y) =
-                unlocked(py, |interrupt| self.inner.windows::<i64>(&starts, block_size, interrupt))?;
+            let (x, y) = unlocked(py, |interrupt| self.inner.windows::<i64>(&starts, block_size, interrupt))?;
             let descr = self.int64.bind(py);
             return PyTuple::new(py, [batch::ndarray(py, x, descr)?, batch::ndarray(py, y, descr)?]);
         };

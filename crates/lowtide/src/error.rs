@@ -158,7 +158,11 @@ impl Error {
             | Self::Argument { hint, .. }
             | Self::Unsupported { hint, .. }
             | Self::Budget { hint, .. } => *hint = new.into(),
-            Self::Truncated { .. } | Self::Index { .. } | Self::Start { .. } | Self::Closed { .. } | Self::Interrupted => {}
+            Self::Truncated { .. }
+            | Self::Index { .. }
+            | Self::Start { .. }
+            | Self::Closed { .. }
+            | Self::Interrupted => {}
         }
         self
     }

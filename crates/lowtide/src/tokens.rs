@@ -259,7 +259,10 @@ impl Tokens {
     /// That every window lies inside the stream.
     fn check(&self, starts: &[u64], block: usize) -> Result<()> {
         if block == 0 {
-            return Err(Error::argument("a window of 0 tokens has nothing to learn from", "block_size is at least 1"));
+            return Err(Error::argument(
+                "a window of 0 tokens has nothing to learn from",
+                "block_size is at least 1",
+            ));
         }
         let (tokens, block) = (self.len(), block as u64);
         let Some(&worst) = starts.iter().max() else { return Ok(()) };

@@ -206,8 +206,7 @@ impl Steps {
     /// The position that all ranks together have reached after `step`: what a state holds. In turns, when
     /// every reader has taken as many.
     pub fn position_after(&self, step: u64) -> u64 {
-        let taken =
-            (u128::from(step) + 1).saturating_mul(u128::from(self.global) * u128::from(self.turn.of));
+        let taken = (u128::from(step) + 1).saturating_mul(u128::from(self.global) * u128::from(self.turn.of));
         u64::try_from(taken).map_or(self.len, |taken| self.start.saturating_add(taken).min(self.len))
     }
 
