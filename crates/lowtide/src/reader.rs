@@ -171,7 +171,7 @@ impl Reader {
     /// thread, and chunks in file order that come from memory.
     pub(crate) fn is_quick(&self) -> bool {
         let from_memory = |(array, choice): (&Array, &Choice)| {
-            array.store(choice.access, choice.cache).is_ok_and(|store| !store.waits())
+            array.store(choice.access, choice.cache).is_ok_and(|store| !store.cost().waits)
         };
         self.next == 0
             || self.spec.pass.visit() == Visit::Sequential
@@ -259,7 +259,7 @@ impl Reader {
             let visit = self.spec.visit();
             if matches!(visit, Visit::Sequential | Visit::Random) || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
-                let waits = array.store(choice.access, choice.cache)?.waits();
+                let waits = array.store(choice.access, choice.cache)?.cost().waits;
                 let busy = match visit {
                     _ if waits => AHEAD_COLD,
                     Visit::Random => AHEAD_WARM,
@@ -270,7 +270,7 @@ impl Reader {
                 // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
                 // is read, without steps between: the first sweep brings the whole file in.
                 let first_sweep =
-                    choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.waits();
+                    choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.cost().waits;
                 growth = if first_sweep { u64::MAX } else { 8 };
             }
         }

@@ -31,7 +31,7 @@ const BOUNCE: usize = 8 << 20;
 /// Less than this makes no sense.
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
-const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5 };
+const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

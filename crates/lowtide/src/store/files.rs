@@ -307,7 +307,7 @@ impl Store for FilesStore {
     }
 
     fn prepare(&self, coming: &[Range<u64>]) {
-        if self.access != Access::Read || self.cache != Cache::Keep || !self.model.waits() {
+        if self.access != Access::Read || self.cache != Cache::Keep || !self.model.cost().waits {
             return; // it would be opened for nothing
         }
         for (index, ranges) in self.files.split_ranges(coming) {
@@ -325,15 +325,11 @@ impl Store for FilesStore {
         }
     }
 
-    fn waits(&self) -> bool {
-        matches!(self.access, Access::Read | Access::Direct | Access::Auto) && self.model.waits()
-    }
-
     fn threads(&self) -> usize {
         match self.access {
             Access::Map | Access::Remap | Access::Advise => sys::cores().min(2),
             Access::Read | Access::Direct | Access::Auto => {
-                super::read::threads(self.model.waits(), self.cache)
+                super::read::threads(self.model.cost().waits, self.cache)
             }
         }
     }

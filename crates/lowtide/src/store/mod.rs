@@ -80,13 +80,8 @@ pub struct Cost {
     pub request: f64,
     /// Of one more byte in a request.
     pub byte: f64,
-}
-
-impl Cost {
-    /// Whether a request waits for a disk, as far as its cost tells: memory answers within microseconds.
-    pub fn waits(self) -> bool {
-        self.request > 5_000.0
-    }
+    /// Whether requests wait for a disk now.
+    pub waits: bool,
 }
 
 /// A way for bytes to come in.
@@ -104,11 +99,6 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
-
-    /// Whether reads wait for a disk now.
-    fn waits(&self) -> bool {
-        self.cost().waits()
-    }
 
     /// How many threads may call `read_many` at once to good effect.
     fn threads(&self) -> usize;

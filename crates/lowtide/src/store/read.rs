@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Warm, a small read costs a microsecond or two, and 12 GB/s after that.
-const WARM: Cost = Cost { request: 1500.0, byte: 0.08 };
+/// Warm, a small read costs most of a microsecond, and 12 GB/s after that.
+const WARM: Cost = Cost { request: 800.0, byte: 0.08, waits: false };
 /// Cold, with many in flight, our disk gave 70,000 requests a second, or 2 GB/s.
-const COLD: Cost = Cost { request: 15_000.0, byte: 0.5 };
+const COLD: Cost = Cost { request: 15_000.0, byte: 0.5, waits: true };
 /// Threads that wait for the disk: enough to keep it busy, few enough to start quickly.
 const WAITING: usize = 16;
 
@@ -85,7 +85,7 @@ impl ReadStore {
 
     /// Whether the page cache may keep what is read and a disk has to be waited for.
     fn brings_in(&self) -> bool {
-        self.cache() == Cache::Keep && self.waits()
+        self.cache() == Cache::Keep && self.model.cost().waits
     }
 
     fn cache(&self) -> Cache {
@@ -261,12 +261,8 @@ impl Store for ReadStore {
         self.model.cost()
     }
 
-    fn waits(&self) -> bool {
-        self.model.waits()
-    }
-
     fn threads(&self) -> usize {
-        threads(self.waits(), self.cache())
+        threads(self.model.cost().waits, self.cache())
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {
