@@ -34,6 +34,8 @@ const PIECE_WARM: usize = 256 << 10;
 const PARTS: usize = 4;
 /// Below this many nanoseconds of expected work, waking a thread (5 µs, and 20 until it runs) gains too little.
 const ALONE: f64 = 50_000.0;
+/// So many reads are quickly looked through for any that could be merged.
+const FEW: usize = 64;
 /// What touching a row in memory costs at least, in nanoseconds, whatever a store says of its requests.
 const TOUCH: f64 = 100.0;
 /// Copying one byte out of the scratch, in nanoseconds: 10 GB/s, in cache.
@@ -257,7 +259,14 @@ impl Hand {
         mut cost: Cost,
         interrupt: Interrupt<'_>,
     ) -> Result<(usize, usize)> {
-        if self.scratch.is_none() && reads.len() > 1 && cost.request > 0.0 {
+        let merges = |reads: &[Read<'_>]| {
+            extents(reads.iter().map(|r| r.offset..r.end()), cost).any(|e| e.is_merged())
+        };
+        if self.scratch.is_none()
+            && reads.len() > 1
+            && cost.request > 0.0
+            && (reads.len() > FEW || merges(reads))
+        {
             self.scratch = scratch(budget, cost)?;
         }
         if self.scratch.is_none() {

@@ -28,7 +28,7 @@ struct Fit {
 }
 
 /// So many reads outweigh what was seen of misses before them.
-const SEEN: f64 = 256.0;
+const SEEN: f64 = 32.0;
 /// Requests that cost more nanoseconds than this wait for a disk: memory answers within microseconds.
 const SLOW: f64 = 5_000.0;
 /// With fewer misses than this, reads come from memory.
