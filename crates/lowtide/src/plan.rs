@@ -83,7 +83,8 @@ pub fn extents(
             let overlap = extent.bytes.end.min(next.end).saturating_sub(next.start) as f64;
             let extra =
                 (gap - overlap) * cost.byte + (next.end - next.start) as f64 * SCATTER + scatter_first;
-            if extra >= cost.request {
+            // Where requests cost nothing there is no scratch to merge in, whatever two reads have in common.
+            if extra >= cost.request || cost.request <= 0.0 {
                 break;
             }
             if end - extent.bytes.start > cap {
@@ -409,9 +410,10 @@ mod tests {
             starts in prop::collection::vec(0u64..200_000, 0..400),
             len in 0usize..3000,
             request in prop::sample::select(vec![0.0, 100.0, 500.0, 100_000.0]),
+            byte in prop::sample::select(vec![0.01, 0.1, 0.5, 50.0]),
             budget in prop::sample::select(vec![1u64 << 10, 64 << 20]),
         ) {
-            let cost = Cost { request, byte: 0.1, waits: request > 5_000.0 };
+            let cost = Cost { request, byte, waits: request > 5_000.0 };
             let store = Numbers { len: 203_000, cost, asked: Mutex::default() };
             let mut out: Vec<Vec<u8>> = starts.iter().map(|_| vec![0; len]).collect();
             let mut reads: Vec<Read<'_>> =
