@@ -65,19 +65,19 @@ def shards(tmp_path_factory):
 
 @pytest.mark.parametrize("order", ["shuffled", "with_replacement"])
 @pytest.mark.parametrize(
-    ("access", "cache"),
+    ("access", "cache", "files"),
     [
-        ("remap", "keep"),
-        ("advise", "keep"),
-        ("read", "keep"),
-        ("direct", "auto"),
-        ("auto", "auto"),
-        ("read", "drop"),
-        ("direct", "drop"),
-        ("auto", "drop"),
+        ("remap", "keep", 1),
+        ("advise", "keep", 1),
+        ("advise", "keep", 3),
+        ("read", "keep", 1),
+        ("direct", "auto", 3),
+        ("auto", "auto", 3),
+        ("read", "drop", 3),
+        ("direct", "drop", 1),
+        ("auto", "drop", 1),
     ],
 )
-@pytest.mark.parametrize("files", [1, 3])
 def test_a_loader_stays_within_its_budget(python, shards, access, cache, order, files):
     batches = 2000 if access == "remap" else 6000
     arguments = json.dumps([shards[:files], access, cache, order, batches])
