@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 /// The scratch for merged reads from memory: it must stay in a core's cache to be scattered from cheaply.
 const SCRATCH_WARM: usize = 256 << 10;
 /// The scratch for merged reads from a disk: so much is in flight at once.
-const SCRATCH_COLD: usize = 8 << 20;
-/// The largest merged request from a disk.
-const CAP: u64 = 256 << 10;
+const SCRATCH_COLD: usize = 4 << 20;
+/// The largest merged request from a disk: with whole pages at both ends the smallest scratch holds it.
+const CAP: u64 = SCRATCH_WARM as u64 - (8 << 10);
 /// And from memory: what is scattered has to stay in the core's nearest caches. Sweeps of merged requests of 64
 /// KiB took 0.8 of the time of those of 512 KiB.
 const CAP_WARM: u64 = 64 << 10;
@@ -214,7 +214,9 @@ fn deal(reads: &mut [Read<'_>], stretches: usize) -> Vec<usize> {
     let length = (last - first) / stretches as u64 + 1;
     let of = |read: &Read<'_>| usize::try_from((read.offset - first) / length).unwrap_or(0);
     let mut counts = vec![0; stretches];
-    reads.iter().for_each(|read| counts[of(read)] += 1);
+    for read in &*reads {
+        counts[of(read)] += 1;
+    }
     let ends: Vec<usize> = counts
         .iter()
         .scan(0, |end, count| {
@@ -275,12 +277,12 @@ impl Hand {
         }
         let scratch: &mut [u8] = self.scratch.as_deref_mut().unwrap_or_default();
         let (mut done, mut sum) = (0, (0, 0));
-        let mut call = next_call(reads, cost, self.most, scratch.len());
+        let mut call = next_call(store, reads, cost, self.most, scratch.len());
         store.prepare(&bytes_of(&call));
         while done < reads.len() {
             let rest = &mut reads[done..];
             let size = call.last().map_or(rest.len(), |last| last.reads.end);
-            let next = next_call(&rest[size..], cost, self.most, scratch.len());
+            let next = next_call(store, &rest[size..], cost, self.most, scratch.len());
             store.prepare(&bytes_of(&next));
             let started = Instant::now();
             sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
@@ -318,11 +320,17 @@ fn bytes_of(call: &[Extent]) -> Vec<Range<u64>> {
 }
 
 /// As many extents as fit in one call: `most` of them at most, and merged ones in `room` bytes of scratch.
-fn next_call(rest: &[Read<'_>], cost: Cost, most: usize, room: usize) -> Vec<Extent> {
+fn next_call(store: &dyn Store, rest: &[Read<'_>], cost: Cost, most: usize, room: usize) -> Vec<Extent> {
     // Bytes shrink with the requests: sixteen threads of 32 MiB each took seconds on a busy machine.
     let (largest, mut bytes, mut scratch) = ((CALL.1 / CALL.0 * most).max(PIECE), 0, 0);
     let mut call = Vec::new();
-    for extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
+    for mut extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
+        if extent.is_merged() {
+            let whole = store.whole(extent.bytes.clone());
+            if whole.end - whole.start <= SCRATCH_WARM as u64 {
+                extent.bytes = whole;
+            }
+        }
         bytes += extent.len();
         scratch += if extent.is_merged() { extent.len() } else { 0 };
         if !call.is_empty() && (bytes > largest || scratch > room || call.len() == most) {
@@ -410,10 +418,10 @@ mod tests {
             starts in prop::collection::vec(0u64..200_000, 0..400),
             len in 0usize..3000,
             request in prop::sample::select(vec![0.0, 100.0, 500.0, 100_000.0]),
-            byte in prop::sample::select(vec![0.01, 0.1, 0.5, 50.0]),
+            per_byte in prop::sample::select(vec![0.01, 0.1, 0.5, 50.0]),
             budget in prop::sample::select(vec![1u64 << 10, 64 << 20]),
         ) {
-            let cost = Cost { request, byte, waits: request > 5_000.0 };
+            let cost = Cost { request, byte: per_byte, waits: request > 5_000.0 };
             let store = Numbers { len: 203_000, cost, asked: Mutex::default() };
             let mut out: Vec<Vec<u8>> = starts.iter().map(|_| vec![0; len]).collect();
             let mut reads: Vec<Read<'_>> =

@@ -15,10 +15,11 @@ use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::prefetch::Produce;
 use crate::store::{Access, Cache, Read, Store, WINDOWS, window_for};
+use crate::sys::{self, crew};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
@@ -31,7 +32,7 @@ const AHEAD_COLD: u64 = 32 << 20;
 /// the processor's cache when the caller takes them.
 const AHEAD_WARM: u64 = 1 << 20;
 /// Threads' stacks, lists of requests, rings: some megabytes that are nobody's block. They are left room for.
-const UNCOUNTED: u64 = 4 << 20;
+const UNCOUNTED: u64 = 6 << 20;
 /// The same for each thread that reads: its stack, and what the system's allocator keeps for it.
 const THREAD: u64 = 256 << 10;
 /// A look-ahead of fewer chunks than this gains nothing from being sorted.
@@ -40,6 +41,9 @@ const SORTED: u64 = 16;
 const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
 /// What planning one row takes: its number, and where it goes.
 const PLAN_BYTES: u64 = (size_of::<Read<'_>>() + size_of::<u64>()) as u64;
+
+/// Fewer rows than this are computed before another thread has come.
+const FILL_ALONE: usize = 8192;
 
 /// Which rows, when.
 #[derive(Debug)]
@@ -332,7 +336,7 @@ impl Reader {
             // Mapped pages count too: free slabs make way for them.
             let _windows = array.budget().lease(windows(array, choice));
             let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
-            let store = array.store(choice.access, choice.cache)?;
+            let store = self.store(array, choice)?;
             let stop = || {
                 if array.is_closed() {
                     Err(Error::Closed { path: array.path().to_owned() })
@@ -343,6 +347,24 @@ impl Reader {
             self.read_array(array, &*store, from..until, out, &stop)?;
         }
         Ok(until)
+    }
+
+    /// Where the next group comes from.
+    fn store(&self, array: &Array, choice: &Choice) -> Result<Arc<dyn Store>> {
+        let store = array.store(choice.access, choice.cache)?;
+        let brings_in = choice.access == Access::Read && choice.cache == Cache::Keep && store.cost().waits;
+        if self.next == 0
+            && brings_in
+            && array.access() == Access::Auto
+            && self.spec.pass.visit() == Visit::Shuffled
+            && array.row_bytes() < LARGE_ROW
+        {
+            // The first sweep behind this chunk brings the file in. Rows of a first chunk that came through the page
+            // cache would be single pages all over it, and where read-ahead meets one it makes no large folios
+            // any more: every later sweep through a map took five times as long.
+            return array.store(Access::Direct, Cache::Drop).or(Ok(store));
+        }
+        Ok(store)
     }
 
     /// Reads one array's rows of the coming steps into `out`, one buffer a step: those at positions in `part`.
@@ -377,22 +399,45 @@ impl Reader {
         let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
         // Where the budget is in others' hands the plan of a single chunk is made all the same.
         let _plan = array.budget().lease(total * PLAN_BYTES);
-        reads.reserve_exact(usize::try_from(total).unwrap_or(0));
-        let mut rows = Vec::new();
+        let wanted = |range: &Range<u64>| range.start.max(part.start)..range.end.min(part.end);
+        let spans = ranges.clone().take(out.len()).map(|range| wanted(&range));
+        let rows = rows_at(order, spans.filter(|span| !span.is_empty()));
+        reads.reserve_exact(rows.len());
+        let mut rows = rows.into_iter();
         for (range, out) in ranges.zip(out) {
-            let (start, end) = (range.start.max(part.start), range.end.min(part.end));
-            if start >= end {
+            let span = wanted(&range);
+            if span.is_empty() {
                 continue;
             }
             let at = |position: u64| usize::try_from(position - range.start).unwrap_or(0);
-            rows.resize(at(end) - at(start), 0);
-            order.fill(start, &mut rows);
-            let offset = |&n: &u64| array.layout().offset + n * stride;
-            let places = out[at(start) * row..at(end) * row].chunks_exact_mut(row);
-            reads.extend(rows.iter().map(offset).zip(places).map(|(offset, into)| Read { offset, into }));
+            let offset = |n: u64| array.layout().offset + n * stride;
+            let places = out[at(span.start) * row..at(span.end) * row].chunks_exact_mut(row);
+            reads.extend(places.zip(&mut rows).map(|(into, n)| Read { offset: offset(n), into }));
         }
+        drop(rows);
         plan::fetch(store, array.budget(), &mut reads, interrupt)
     }
+}
+
+/// The rows at some spans of positions, computed by several threads where they are many: a row takes 15 ns.
+fn rows_at(order: &dyn Order, spans: impl Iterator<Item = Range<u64>> + Clone) -> Vec<u64> {
+    let count = |span: &Range<u64>| usize::try_from(span.end - span.start).unwrap_or(0);
+    let mut rows = vec![0; spans.clone().map(|span| count(&span)).sum()];
+    let helpers = if rows.len() < FILL_ALONE { 0 } else { sys::cores() - 1 };
+    let mut rest = &mut *rows;
+    let parts = spans.map(|span| {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(count(&span));
+        rest = others;
+        (span.start, part)
+    });
+    let parts = Mutex::new(parts.collect::<Vec<_>>().into_iter());
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    crew::together(helpers, &|| {
+        while let Some((start, part)) = next() {
+            order.fill(start, part);
+        }
+    });
+    rows
 }
 
 /// Bytes that a mapped way of access may have mapped at once.

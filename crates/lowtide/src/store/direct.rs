@@ -1,13 +1,13 @@
 //! Unbuffered reads, many in flight: cold data larger than memory. The page cache is left alone.
 //!
-//! Reads are cut into aligned pieces that go through bounce buffers of the budget, up to [`DEPTH`] at a
-//! time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. What
+//! Reads are cut into aligned pieces that go through bounce buffers of the budget (where they are not aligned
+//! as they are), up to [`DEPTH`] at a time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. What
 //! somebody has in the page cache is read from the disk all the same: a read through the page cache could
 //! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
 //! [`DirectStore::new`] says so.
 
 use super::model::Model;
-use super::uring::Ring;
+use super::uring::{Ring, Way};
 use super::{Cost, Files, Read, Source, Store};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -15,6 +15,7 @@ use crate::pool::Block;
 use crate::sys;
 use rustix::fs::OFlags;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -27,7 +28,9 @@ const THREADS: usize = 16;
 /// The largest piece: 16 of them in flight fill our disk.
 const LARGEST: usize = 512 << 10;
 /// Bounce buffers of one ring, where the budget allows.
-const BOUNCE: usize = 8 << 20;
+const BOUNCE: usize = 4 << 20;
+/// Rings for each core: while what came through one is scattered, the others keep the disk busy.
+const RINGS: usize = 2;
 /// Less than this makes no sense.
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
@@ -71,51 +74,69 @@ impl DirectFile {
             sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
         Ok(Self { source, file, align })
     }
-
-    /// Bytes between the aligned offset and the read's.
-    fn lead(&self, read: &Read<'_>) -> usize {
-        usize::try_from(read.offset % self.align as u64).unwrap_or(0)
-    }
-
-    /// The aligned offset of a read, and the bytes from there to its aligned end.
-    fn place(&self, read: &Read<'_>) -> (u64, usize) {
-        let lead = self.lead(read);
-        (read.offset - lead as u64, (lead + read.into.len()).next_multiple_of(self.align))
-    }
-
-    /// What came of a read: `got` bytes from the aligned offset on, in `slot`.
-    fn take(&self, read: &mut Read<'_>, slot: &[u8], got: usize) -> Result<()> {
-        let lead = self.lead(read);
-        if got >= lead + read.into.len() {
-            read.into.copy_from_slice(&slot[lead..lead + read.into.len()]);
-            return Ok(());
-        }
-        // Short: the end of the file, or a signal. An ordinary read tells which.
-        match self.source.file().read_exact_at(read.into, read.offset) {
-            Ok(()) => Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(self.source.cut(read, self.source.len_now()?))
-            }
-            Err(e) => Err(Error::io(self.source.path(), "read the file", e)),
-        }
-    }
-
-    fn read_one(&self, read: &mut Read<'_>, slot: &mut [u8]) -> Result<()> {
-        let (offset, span) = self.place(read);
-        loop {
-            match self.file.read_at(&mut slot[..span], offset) {
-                Ok(got) => return self.take(read, slot, got),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
-            }
-        }
-    }
 }
 
 /// A read, or a part of one, and the file it is of.
-struct Piece<'a> {
-    file: &'a DirectFile,
-    read: Read<'a>,
+pub(super) struct Piece<'a> {
+    of: &'a DirectFile,
+    pub(super) read: Read<'a>,
+}
+
+impl Piece<'_> {
+    /// The file, opened for unbuffered reads.
+    pub(super) fn file(&self) -> &File {
+        &self.of.file
+    }
+
+    /// Bytes between the aligned offset and the read's.
+    fn lead(&self) -> usize {
+        usize::try_from(self.read.offset % self.of.align as u64).unwrap_or(0)
+    }
+
+    /// The aligned offset, and the bytes from there to the aligned end.
+    pub(super) fn place(&self) -> (u64, usize) {
+        let lead = self.lead();
+        (self.read.offset - lead as u64, (lead + self.read.into.len()).next_multiple_of(self.of.align))
+    }
+
+    /// Offset, length and memory as the disk wants them need no bounce buffer.
+    pub(super) fn way(&self) -> Way {
+        let Read { into, .. } = &self.read;
+        let aligned = self.lead() == 0
+            && into.len().is_multiple_of(self.of.align)
+            && into.as_ptr().addr().is_multiple_of(self.of.align);
+        if aligned { Way::Straight } else { Way::Bounce }
+    }
+
+    /// What came of it: `got` bytes from the aligned offset on, in `slot`.
+    pub(super) fn take(&mut self, slot: &[u8], got: usize) -> Result<()> {
+        let (lead, source) = (self.lead(), &self.of.source);
+        let Read { offset, into } = &mut self.read;
+        if got >= lead + into.len() {
+            into.copy_from_slice(&slot[lead..lead + into.len()]);
+            return Ok(());
+        }
+        // Short: the end of the file, or a signal. An ordinary read tells which.
+        match source.file().read_exact_at(into, *offset) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(source.cut(&self.read, source.len_now()?))
+            }
+            Err(e) => Err(Error::io(source.path(), "read the file", e)),
+        }
+    }
+
+    /// Reads it by itself, through `slot`.
+    fn read_alone(&mut self, slot: &mut [u8]) -> Result<()> {
+        let (offset, span) = self.place();
+        loop {
+            match self.file().read_at(&mut slot[..span], offset) {
+                Ok(got) => return self.take(slot, got),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io(self.of.source.path(), "read the file", e)),
+            }
+        }
+    }
 }
 
 /// What is read.
@@ -193,10 +214,10 @@ impl DirectStore {
 
     /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes; says how large a slot is.
     fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize) -> Result<(Vec<Piece<'_>>, usize)> {
-        let align = pieces.iter().map(|piece| piece.file.align).max().unwrap_or(1);
-        for Piece { file, read } in &pieces {
+        let align = pieces.iter().map(|piece| piece.of.align).max().unwrap_or(1);
+        for Piece { of, read } in &pieces {
             if i64::try_from(read.end().saturating_add(align as u64)).is_err() {
-                return Err(file.source.cut(read, file.source.len_now()?));
+                return Err(of.source.cut(read, of.source.len_now()?));
             }
         }
         // At least four in flight; both ends of a piece may have to be aligned.
@@ -204,17 +225,17 @@ impl DirectStore {
         let longest = largest - 2 * align;
         if pieces.iter().any(|piece| piece.read.into.len() > longest) {
             let mut cut = Vec::with_capacity(2 * pieces.len());
-            for Piece { file, read } in pieces {
+            for Piece { of, read } in pieces {
                 let mut offset = read.offset;
                 for into in read.into.chunks_mut(longest) {
                     let read = Read { offset, into };
                     offset = read.end();
-                    cut.push(Piece { file, read });
+                    cut.push(Piece { of, read });
                 }
             }
             pieces = cut;
         }
-        let slot = pieces.iter().map(|piece| piece.file.place(&piece.read).1).max().unwrap_or(align);
+        let slot = pieces.iter().map(|piece| piece.place().1).max().unwrap_or(align);
         Ok((pieces, slot))
     }
 
@@ -222,7 +243,7 @@ impl DirectStore {
         pieces.retain(|piece| !piece.read.into.is_empty());
         match (pieces.first(), self.engine) {
             (None, _) => Ok(()),
-            (Some(first), Engine::Uring) => self.by_ring(first.file.source.path(), pieces),
+            (Some(first), Engine::Uring) => self.by_ring(first.of.source.path(), pieces),
             (Some(_), Engine::Threads) => self.by_threads(pieces),
         }
     }
@@ -240,13 +261,7 @@ impl DirectStore {
             None => Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(path, "set io_uring up", e))?,
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
-        ring.run(
-            slot,
-            &mut pieces,
-            |Piece { file, read }| (&file.file, file.place(read)),
-            |piece, bytes, got| piece.file.take(&mut piece.read, bytes, got),
-            |e| Error::io(path, "read the file", e),
-        )?;
+        ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;
         sys::locked(&self.rings, |(_, rings)| rings.push(ring));
         Ok(())
     }
@@ -261,7 +276,7 @@ impl DirectStore {
                 .chunks_mut(share)
                 .zip(bounce.chunks_exact_mut(slot))
                 .map(|(pieces, slot)| {
-                    let read = move |piece: &mut Piece<'_>| piece.file.read_one(&mut piece.read, slot);
+                    let read = move |piece: &mut Piece<'_>| piece.read_alone(slot);
                     scope.spawn(move || pieces.iter_mut().try_for_each(read))
                 })
                 .collect();
@@ -277,7 +292,7 @@ impl Store for DirectStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
         match &self.over {
             Over::One(file) => {
-                let piece = |read| Piece { file, read };
+                let piece = |read| Piece { of: file, read };
                 self.read_pieces(reads.iter_mut().map(Read::again).map(piece).collect())
             }
             Over::Many(files) => {
@@ -285,7 +300,7 @@ impl Store for DirectStore {
                 for group in files.split(reads)?.chunks_mut(files.at_once()) {
                     let open: Vec<_> = group.iter().map(|(i, _)| files.direct(*i)).collect::<Result<_>>()?;
                     let reads = group.iter_mut().zip(&open).flat_map(|((_, reads), file)| {
-                        reads.iter_mut().map(|read| Piece { file, read: read.again() })
+                        reads.iter_mut().map(|read| Piece { of: file, read: read.again() })
                     });
                     self.read_pieces(reads.collect())?;
                 }
@@ -294,13 +309,20 @@ impl Store for DirectStore {
         }
     }
 
+    fn whole(&self, bytes: Range<u64>) -> Range<u64> {
+        let Over::One(file) = &self.over else { return bytes }; // it could end in another file
+        let align = file.align as u64;
+        let whole = bytes.start / align * align..bytes.end.next_multiple_of(align);
+        if whole.end <= file.source.len() { whole } else { bytes }
+    }
+
     fn cost(&self) -> Cost {
         self.model.cost()
     }
 
     fn threads(&self) -> usize {
         match self.engine {
-            Engine::Uring => sys::cores().min(2),
+            Engine::Uring => sys::cores().min(2) * RINGS,
             Engine::Threads => 1, // `read_many` has its own
         }
     }

@@ -97,6 +97,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Told which bytes will be read next, while others are being read: the time to ask a disk for them.
     fn prepare(&self, _coming: &[Range<u64>]) {}
 
+    /// The bytes to ask for in place of `bytes`, never past the end of the file: a disk reads whole sectors, and
+    /// cutting them costs a copy.
+    fn whole(&self, bytes: Range<u64>) -> Range<u64> {
+        bytes
+    }
+
     /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
 
