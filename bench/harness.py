@@ -114,7 +114,8 @@ def run(side: str, path: Path, command: list[str], group: Path | None = None, wa
     assert child.stdin is not None
     if group is not None:
         (group / "cgroup.procs").write_text(str(child.pid))
-    assert child.stdout.readline() == "ready\n", f"{side} did not start"
+    if child.stdout.readline() != "ready\n":
+        return {"side": side, "rate": 0.0, "died": child.wait()}
 
     def memory() -> dict[str, int]:
         lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()

@@ -9,7 +9,9 @@ description are kept in bench/runs/DATE-NAME/.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
@@ -94,7 +96,7 @@ def shuffled_cold(b: Bench, path: Path) -> None:
 
 
 def shuffled_cgroup(b: Bench, path: Path) -> None:
-    limit = path.stat().st_size // 10
+    limit = max(path.stat().st_size // 10, 64 << 20)  # Python itself must start in it
     with cgroup(limit) as group:
         if group is None:
             return
@@ -191,6 +193,8 @@ def keep(bench: Bench, name: str) -> None:
     words = [Path(word).name for word in sys.argv[1:]]  # which folders this machine has is nobody's business
     machine = {"command": " ".join(["python bench/run.py", *words]), "kernel": platform.release()}
     machine |= {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        machine["torch"] = importlib.metadata.version("torch")
     machine |= {"memory_bytes": os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")}
     (kept / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
     (kept / "summary.txt").write_text("\n".join(bench.lines) + "\n")

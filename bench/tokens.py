@@ -134,7 +134,7 @@ def tokens_cold(b: Bench, path: Path, batch: int, block: int) -> None:
         b.check(name, f"{label} / nanoGPT's (read_ahead_kb {ahead})", ratio(best, who, theirs), times)
         b.check(name, f"{label} / one pread at a time", ratio(best, who, one), 3)
         b.check(name, f"{label} / {depth}", ratio(best, who, depth), 0.7)
-        cache = max(r["peak_cache"] for r in b.raw if r.get("bench") == name and r.get("label") == who)
+        cache = max(r.get("peak_cache", 0) for r in b.raw if r.get("bench") == name and r.get("label") == who)
         b.check(name, f"{label}: page cache added / budget of 256 MiB", cache / (256 << 20), ceiling=1)
 
 
