@@ -139,8 +139,13 @@ fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
 
 /// Says in Python's log which way of access was taken, and why.
 pub fn log_choice(py: Python<'_>, path: &Path, access: Access, why: &str) -> PyResult<()> {
-    let arguments = ("%s: access %s because %s", path, access.name(), why);
-    py.import("logging")?.call_method1("getLogger", ("lowtide",))?.call_method1("debug", arguments)?;
+    // Where nobody has imported logging nobody listens, and importing it takes longer than the first chunk.
+    let modules = py.import("sys")?.getattr("modules")?;
+    if modules.contains("logging")? {
+        let arguments = ("%s: access %s because %s", path, access.name(), why);
+        let logger = modules.get_item("logging")?.call_method1("getLogger", ("lowtide",))?;
+        logger.call_method1("debug", arguments)?;
+    }
     Ok(())
 }
 

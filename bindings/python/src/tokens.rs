@@ -312,6 +312,7 @@ impl Tokens {
     /// Batches of windows, epoch after epoch, under any number of ranks.
     #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=0, epochs=Some(1), dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, _turn=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
+    #[allow(clippy::used_underscore_binding)] // a keyword that is not for users, as Python marks it
     fn loader(
         &self,
         py: Python<'_>,
@@ -356,7 +357,7 @@ impl Tokens {
 
     fn __repr__(&self) -> String {
         let files = self.inner.files();
-        let name = files.first().map_or_else(String::new, |file| format!("{:?}", file.path));
+        let name = files.first().map_or_else(String::new, |file| format!("\"{}\"", file.path.display()));
         let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
         format!("Tokens({name}{more}, {} tokens of {})", self.inner.len(), self.inner.dtype())
     }

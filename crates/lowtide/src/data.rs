@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::Dtype;
 use crate::plan::Interrupt;
 use crate::store::{
-    Access, AdviseStore, Cache, DirectStore, Engine, Files, FilesStore, MapStore, ReadStore, RemapStore,
-    Source, Store, window_for,
+    Access, AdviseStore, Cache, DirectStore, Engine, Files, FilesStore, Made, MapStore, ReadStore,
+    RemapStore, Source, Store, window_for,
 };
 use crate::sys;
 use std::os::unix::fs::FileExt;
@@ -98,15 +98,11 @@ pub(crate) struct Data {
     fingerprint: OnceLock<String>,
 }
 
-/// A store that was made, and for what.
-type Made = (Access, Cache, Arc<dyn Store>);
-
 /// What `close` lets go.
 #[derive(Debug)]
 struct Opened {
     origin: Origin,
-    /// Made on first use.
-    stores: Mutex<Vec<Made>>,
+    stores: Made,
     /// The one for rows that somebody asks for.
     random: Mutex<Option<Arc<dyn Store>>>,
 }
@@ -133,7 +129,7 @@ pub(crate) fn fits_mapped(access: Access, budget: &Budget) -> Result<()> {
 impl Data {
     pub(crate) fn new(origin: Origin, access: Access, cache: CacheWish, budget: Budget) -> Self {
         let path = origin.path().to_owned();
-        let opened = Opened { origin, stores: Mutex::default(), random: Mutex::default() };
+        let opened = Opened { origin, stores: Made::default(), random: Mutex::default() };
         let opened = Mutex::new(Some(Arc::new(opened)));
         Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }
     }
@@ -190,20 +186,7 @@ impl Data {
     /// The store for a manual way of access, made on first use.
     pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
         let opened = self.opened()?;
-        let known = |stores: &mut Vec<Made>| {
-            stores.iter().find(|(a, c, _)| (*a, *c) == (access, cache)).map(|(.., store)| store.clone())
-        };
-        if let Some(store) = sys::locked(&opened.stores, known) {
-            return Ok(store);
-        }
-        let store = self.make(&opened.origin, access, cache)?;
-        // Two threads may have made one at the same time: the first stays.
-        Ok(sys::locked(&opened.stores, |stores| {
-            known(stores).unwrap_or_else(|| {
-                stores.push((access, cache, store.clone()));
-                store
-            })
-        }))
+        opened.stores.get(access, cache, || self.make(&opened.origin, access, cache))
     }
 
     fn make(&self, origin: &Origin, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {

@@ -9,22 +9,33 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use crate::store::{Cost, Read, Store};
+use crate::sys::crew;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The scratch for merged reads from memory: it must stay in a core's cache to be scattered from cheaply.
-const SCRATCH_WARM: usize = 512 << 10;
+const SCRATCH_WARM: usize = 256 << 10;
 /// The scratch for merged reads from a disk: so much is in flight at once.
 const SCRATCH_COLD: usize = 8 << 20;
-/// The largest merged request: half a scratch in a core's cache, so that a call can hold more than one.
-const CAP: u64 = (SCRATCH_WARM / 2) as u64;
+/// The largest merged request from a disk.
+const CAP: u64 = 256 << 10;
+/// And from memory: what is scattered has to stay in the core's nearest caches. Sweeps of merged requests of 64
+/// KiB took 0.8 of the time of those of 512 KiB.
+const CAP_WARM: u64 = 64 << 10;
 /// The most requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
 const CALL: (usize, usize) = (4096, 32 << 20);
 /// Longer reads are cut: a megabyte from a disk takes a thousand times as long as asking for it.
 const PIECE: usize = 1 << 20;
-/// Below this many nanoseconds of expected work, starting a thread (30 µs) gains too little.
-const ALONE: f64 = 300_000.0;
+/// From memory 20 µs of copying, against 0.3 µs for asking: two threads share a chunk of 2 MiB evenly.
+const PIECE_WARM: usize = 256 << 10;
+/// Parts for each thread.
+const PARTS: usize = 4;
+/// Below this many nanoseconds of expected work, waking a thread (5 µs, and 20 until it runs) gains too little.
+const ALONE: f64 = 50_000.0;
+/// So many reads are quickly looked through for any that could be merged.
+const FEW: usize = 64;
 /// What touching a row in memory costs at least, in nanoseconds, whatever a store says of its requests.
 const TOUCH: f64 = 100.0;
 /// Copying one byte out of the scratch, in nanoseconds: 10 GB/s, in cache.
@@ -61,6 +72,7 @@ pub fn extents(
     cost: Cost,
 ) -> impl Iterator<Item = Extent> {
     let mut sorted = sorted.enumerate().peekable();
+    let cap = if cost.waits { CAP } else { CAP_WARM };
     std::iter::from_fn(move || {
         let (index, bytes) = sorted.next()?;
         let mut extent = Extent { bytes, reads: index..index + 1 };
@@ -71,13 +83,14 @@ pub fn extents(
             let overlap = extent.bytes.end.min(next.end).saturating_sub(next.start) as f64;
             let extra =
                 (gap - overlap) * cost.byte + (next.end - next.start) as f64 * SCATTER + scatter_first;
-            if extra >= cost.request {
+            // Where requests cost nothing there is no scratch to merge in, whatever two reads have in common.
+            if extra >= cost.request || cost.request <= 0.0 {
                 break;
             }
-            if end - extent.bytes.start > CAP {
+            if end - extent.bytes.start > cap {
                 // The next extent goes on where this one ends: a gap that is cheap to read is cheaper still when it
                 // does not make the kernel think that we jump about. As far as the cap: a scratch holds no more.
-                let capped = next.start.min(extent.bytes.start.saturating_add(CAP));
+                let capped = next.start.min(extent.bytes.start.saturating_add(cap));
                 extent.bytes.end = extent.bytes.end.max(capped);
                 break;
             }
@@ -90,28 +103,30 @@ pub fn extents(
     })
 }
 
-/// Fulfils `reads` through `store`, with several threads where that is worth it. They are left sorted by
-/// offset.
+/// Fulfils `reads` through `store`, with several threads where that is worth it. They are left in some
+/// other order.
 pub fn fetch(
     store: &dyn Store,
     budget: &Budget,
     reads: &mut [Read<'_>],
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
+    let cost = store.cost();
     let bytes: usize = reads.iter().map(|r| r.into.len()).sum();
-    if reads.iter().any(|r| r.into.len() > PIECE) {
+    let piece = if cost.waits { PIECE } else { PIECE_WARM };
+    if reads.iter().any(|r| r.into.len() > piece) {
         // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
-        let mut pieces = Vec::with_capacity(reads.len() + bytes / PIECE);
+        let mut pieces = Vec::with_capacity(reads.len() + bytes / piece);
         for read in reads {
             let mut offset = read.offset;
-            for into in read.into.chunks_mut(PIECE) {
+            for into in read.into.chunks_mut(piece) {
                 pieces.push(Read { offset, into });
-                offset += PIECE as u64;
+                offset += piece as u64;
             }
         }
-        return fetch_pieces(store, budget, &mut pieces, bytes, interrupt);
+        return fetch_pieces(store, budget, &mut pieces, bytes, cost, interrupt);
     }
-    fetch_pieces(store, budget, reads, bytes, interrupt)
+    fetch_pieces(store, budget, reads, bytes, cost, interrupt)
 }
 
 fn fetch_pieces(
@@ -119,103 +134,183 @@ fn fetch_pieces(
     budget: &Budget,
     reads: &mut [Read<'_>],
     bytes: usize,
+    cost: Cost,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    if !reads.is_sorted_by_key(|r| r.offset) {
-        reads.sort_unstable_by_key(|r| r.offset);
-    }
-    let cost = store.cost();
     let expected = reads.len() as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
     let threads = if expected < ALONE { 1 } else { store.threads().clamp(1, reads.len().max(1)) };
+    let count = reads.len();
+    // From memory, more parts than threads: who comes late or is slow does fewer of them. From a disk one each:
+    // every thread goes through a stretch of the file by itself.
+    let share =
+        if cost.waits || threads == 1 { count.div_ceil(threads) } else { count.div_ceil(threads * PARTS) };
+    let parts = Mutex::new(parts(reads, share.max(1)).into_iter());
     let began = Instant::now();
-    let (requests, bytes) = if threads == 1 {
-        fetch_part(store, budget, reads, cost, interrupt)?
-    } else {
-        let stop = AtomicBool::new(false);
-        let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
-        let share = reads.len().div_ceil(threads);
-        let answers: Vec<Result<(usize, usize)>> = std::thread::scope(|scope| {
-            let work = |part| {
-                let answer = fetch_part(store, budget, part, cost, &ask);
-                stop.fetch_or(answer.is_err(), Ordering::Relaxed);
-                answer
-            };
-            let mut parts = reads.chunks_mut(share);
-            let own = parts.next();
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
-            let own = own.map(work);
-            let joined =
-                others.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
-            own.into_iter().chain(joined).collect()
-        });
-        combine(answers)?
-    };
+    let answer = Mutex::new((0, 0, 0, Ok(())));
+    let stop = AtomicBool::new(false);
+    let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    crew::together(threads - 1, &|| {
+        let mut hand = Hand { scratch: None, most: CALL.0 / 16, asked: Instant::now() };
+        while let Some(part) = next() {
+            if !is_sorted(part) {
+                part.sort_unstable_by_key(|r| r.offset);
+            }
+            let (done, result) = (part.len(), hand.fetch(store, budget, part, cost, &ask));
+            stop.fetch_or(result.is_err(), Ordering::Relaxed);
+            let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok((requests, bytes)) => {
+                    answer.0 += done;
+                    answer.1 += requests;
+                    answer.2 += bytes;
+                }
+                // The first error that is not only another thread's stop.
+                Err(error) if matches!(answer.3, Ok(()) | Err(Error::Interrupted)) => answer.3 = Err(error),
+                Err(_) => {}
+            }
+            if answer.3.is_err() {
+                return;
+            }
+        }
+    });
+    let (done, requests, bytes, answer) = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+    answer?;
+    if done < count {
+        return Err(Error::Interrupted); // forked in the middle of it: the others are in another process
+    }
     store.learn(requests, bytes, began.elapsed());
     Ok(())
 }
 
-/// The sum of what the threads did, or the first error that is not only another thread's stop.
-fn combine(answers: Vec<Result<(usize, usize)>>) -> Result<(usize, usize)> {
-    let (mut sum, mut stopped) = ((0, 0), None);
-    for answer in answers {
-        match answer {
-            Ok((requests, bytes)) => sum = (sum.0 + requests, sum.1 + bytes),
-            Err(Error::Interrupted) => stopped = Some(Error::Interrupted),
-            Err(error) => return Err(error),
+/// Cuts `reads` into parts of about `share`, each of them a stretch of the file. What is sorted stays so; other
+/// parts are sorted by whoever takes them: sorting all at once would keep one thread busy and the rest waiting.
+fn parts<'r, 'b>(reads: &'r mut [Read<'b>], share: usize) -> Vec<&'r mut [Read<'b>]> {
+    if is_sorted(reads) || reads.len() <= share {
+        return reads.chunks_mut(share).collect();
+    }
+    let ends = deal(reads, reads.len().div_ceil(share));
+    if std::iter::once(&0).chain(&ends).zip(&ends).any(|(start, end)| end - start > 4 * share) {
+        // All in one corner of the file: stretches of equal length share nothing.
+        reads.sort_unstable_by_key(|r| r.offset);
+        return reads.chunks_mut(share).collect();
+    }
+    let (mut rest, mut at, mut parts) = (reads, 0, Vec::with_capacity(ends.len()));
+    for end in ends {
+        let (part, others) = rest.split_at_mut(end - at);
+        (rest, at) = (others, end);
+        if !part.is_empty() {
+            parts.push(part);
         }
     }
-    stopped.map_or(Ok(sum), Err)
+    parts
 }
 
-/// One thread's part: sorted reads, call by call. Says how many requests and bytes that were.
-fn fetch_part(
-    store: &dyn Store,
-    budget: &Budget,
-    reads: &mut [Read<'_>],
-    mut cost: Cost,
-    interrupt: Interrupt<'_>,
-) -> Result<(usize, usize)> {
-    let mut scratch = None;
-    if reads.len() > 1 && cost.request > 0.0 {
-        if store.waits() {
-            scratch =
-                Block::counted(budget, SCRATCH_COLD.min(usize::try_from(budget.limit() / 32).unwrap_or(0)))?;
-        }
-        if scratch.as_ref().is_none_or(|block| block.len() < SCRATCH_WARM) {
-            scratch = Block::counted(budget, SCRATCH_WARM)?;
-        }
-    }
-    if scratch.is_none() {
-        cost.request = 0.0; // nothing can be merged without a scratch
-    }
-    let scratch: &mut [u8] = scratch.as_deref_mut().unwrap_or_default();
-    let mut asked = Instant::now();
-    let (mut done, mut sum) = (0, (0, 0));
-    // 4,096 cold faults can take a minute: calls grow only while they are short.
-    let mut most = CALL.0 / 16;
-    let mut call = next_call(reads, cost, most, scratch.len());
-    store.prepare(&bytes_of(&call));
-    while done < reads.len() {
-        let rest = &mut reads[done..];
-        let size = call.last().map_or(rest.len(), |last| last.reads.end);
-        let next = next_call(&rest[size..], cost, most, scratch.len());
-        store.prepare(&bytes_of(&next));
-        let started = Instant::now();
-        sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
-        fetch_call(store, scratch, rest, &call)?;
-        done += size;
-        call = next;
-        match started.elapsed() {
-            took if took < ASK / 4 => most = (most * 2).min(CALL.0),
-            took if took > ASK => most = (most / 2).max(1),
-            _ => {}
-        }
-        if asked.elapsed() >= ASK {
-            interrupt()?;
-            asked = Instant::now();
+/// Moves reads so that those of each of `stretches` equal stretches of the file come together, in the order
+/// of the stretches. Says where each one ends.
+fn deal(reads: &mut [Read<'_>], stretches: usize) -> Vec<usize> {
+    let offsets = || reads.iter().map(|r| r.offset);
+    let (first, last) = (offsets().min().unwrap_or(0), offsets().max().unwrap_or(0));
+    let length = (last - first) / stretches as u64 + 1;
+    let of = |read: &Read<'_>| usize::try_from((read.offset - first) / length).unwrap_or(0);
+    let mut counts = vec![0; stretches];
+    reads.iter().for_each(|read| counts[of(read)] += 1);
+    let ends: Vec<usize> = counts
+        .iter()
+        .scan(0, |end, count| {
+            *end += count;
+            Some(*end)
+        })
+        .collect();
+    let mut next: Vec<usize> = ends.iter().zip(&counts).map(|(end, count)| end - count).collect();
+    for mine in 0..stretches {
+        while next[mine] < ends[mine] {
+            // Each swap brings one read to where it belongs.
+            let at = next[mine];
+            let theirs = of(&reads[at]);
+            if theirs != mine {
+                reads.swap(at, next[theirs]);
+            }
+            next[theirs] += 1;
         }
     }
-    Ok(sum)
+    ends
+}
+
+fn is_sorted(reads: &[Read<'_>]) -> bool {
+    reads.is_sorted_by_key(|r| r.offset)
+}
+
+/// What one thread keeps from part to part.
+struct Hand {
+    scratch: Option<Block>,
+    /// Requests in a call. 4,096 cold faults can take a minute: calls grow only while they are short.
+    most: usize,
+    /// When somebody was last asked whether to go on.
+    asked: Instant,
+}
+
+impl Hand {
+    /// One part: sorted reads, call by call. Says how many requests and bytes that were.
+    fn fetch(
+        &mut self,
+        store: &dyn Store,
+        budget: &Budget,
+        reads: &mut [Read<'_>],
+        mut cost: Cost,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(usize, usize)> {
+        let merges = |reads: &[Read<'_>]| {
+            extents(reads.iter().map(|r| r.offset..r.end()), cost).any(|e| e.is_merged())
+        };
+        if self.scratch.is_none()
+            && reads.len() > 1
+            && cost.request > 0.0
+            && (reads.len() > FEW || merges(reads))
+        {
+            self.scratch = scratch(budget, cost)?;
+        }
+        if self.scratch.is_none() {
+            cost.request = 0.0; // nothing can be merged without a scratch
+        }
+        let scratch: &mut [u8] = self.scratch.as_deref_mut().unwrap_or_default();
+        let (mut done, mut sum) = (0, (0, 0));
+        let mut call = next_call(reads, cost, self.most, scratch.len());
+        store.prepare(&bytes_of(&call));
+        while done < reads.len() {
+            let rest = &mut reads[done..];
+            let size = call.last().map_or(rest.len(), |last| last.reads.end);
+            let next = next_call(&rest[size..], cost, self.most, scratch.len());
+            store.prepare(&bytes_of(&next));
+            let started = Instant::now();
+            sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
+            fetch_call(store, scratch, rest, &call)?;
+            done += size;
+            call = next;
+            match started.elapsed() {
+                took if took < ASK / 4 => self.most = (self.most * 2).min(CALL.0),
+                took if took > ASK => self.most = (self.most / 2).max(1),
+                _ => {}
+            }
+            if self.asked.elapsed() >= ASK {
+                interrupt()?;
+                self.asked = Instant::now();
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// Memory to merge reads in: from a disk as much as is to be in flight, if the budget has it.
+fn scratch(budget: &Budget, cost: Cost) -> Result<Option<Block>> {
+    if cost.waits {
+        let fair = usize::try_from(budget.limit() / 32).unwrap_or(0);
+        let large = Block::counted(budget, SCRATCH_COLD.min(fair))?;
+        if large.as_ref().is_some_and(|block| block.len() >= SCRATCH_WARM) {
+            return Ok(large);
+        }
+    }
+    Block::counted(budget, SCRATCH_WARM)
 }
 
 fn bytes_of(call: &[Extent]) -> Vec<Range<u64>> {
@@ -275,7 +370,6 @@ fn fetch_call(store: &dyn Store, scratch: &mut [u8], rest: &mut [Read<'_>], call
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::sync::Mutex;
 
     /// A store of numbers: byte i of the file is a function of i. Remembers what was asked of it.
     #[derive(Debug)]
@@ -316,9 +410,10 @@ mod tests {
             starts in prop::collection::vec(0u64..200_000, 0..400),
             len in 0usize..3000,
             request in prop::sample::select(vec![0.0, 100.0, 500.0, 100_000.0]),
+            byte in prop::sample::select(vec![0.01, 0.1, 0.5, 50.0]),
             budget in prop::sample::select(vec![1u64 << 10, 64 << 20]),
         ) {
-            let cost = Cost { request, byte: 0.1 };
+            let cost = Cost { request, byte, waits: request > 5_000.0 };
             let store = Numbers { len: 203_000, cost, asked: Mutex::default() };
             let mut out: Vec<Vec<u8>> = starts.iter().map(|_| vec![0; len]).collect();
             let mut reads: Vec<Read<'_>> =
@@ -341,7 +436,7 @@ mod tests {
 
     #[test]
     fn neighbours_merge_and_strangers_do_not() {
-        let cost = Cost { request: 500.0, byte: 0.1 };
+        let cost = Cost { request: 500.0, byte: 0.1, waits: false };
         let of = |ranges: &[Range<u64>]| -> Vec<(usize, usize)> {
             extents(ranges.iter().cloned(), cost).map(|e| (e.reads.start, e.reads.end)).collect()
         };
@@ -358,7 +453,7 @@ mod tests {
 
     #[test]
     fn no_request_outgrows_its_scratch_however_dear_requests_are() {
-        let cost = Cost { request: 1e9, byte: 0.1 };
+        let cost = Cost { request: 1e9, byte: 0.1, waits: true };
         let store = Numbers { len: 64 << 20, cost, asked: Mutex::default() };
         let mut out = vec![[0; 100]; 30];
         let starts: Vec<u64> = (0..10).flat_map(|i| [0, 100, 1 << 20].map(|at| at + (i << 22))).collect();
@@ -371,12 +466,16 @@ mod tests {
 
     #[test]
     fn long_work_can_be_interrupted() {
-        let store = Numbers { len: 1 << 30, cost: Cost { request: 0.0, byte: 0.1 }, asked: Mutex::default() };
+        let store = Numbers {
+            len: 1 << 30,
+            cost: Cost { request: 0.0, byte: 0.1, waits: false },
+            asked: Mutex::default(),
+        };
         let mut out = vec![0; 200 << 20];
         let stop = || Err(Error::argument("stopped", ""));
         let budget = Budget::new(1 << 20).unwrap();
         let answer = fetch(&store, &budget, &mut [Read { offset: 0, into: &mut out }], &stop);
         assert!(matches!(answer, Err(Error::Argument { .. })));
-        assert!(store.asked.lock().unwrap().len() < 200, "long before the end");
+        assert!(store.asked.lock().unwrap().len() < 800, "long before the end");
     }
 }

@@ -32,6 +32,8 @@ const AHEAD_COLD: u64 = 32 << 20;
 const AHEAD_WARM: u64 = 1 << 20;
 /// Threads' stacks, lists of requests, rings: some megabytes that are nobody's block. They are left room for.
 const UNCOUNTED: u64 = 4 << 20;
+/// The same for each thread that reads: its stack, and what the system's allocator keeps for it.
+const THREAD: u64 = 256 << 10;
 /// A look-ahead of fewer chunks than this gains nothing from being sorted.
 const SORTED: u64 = 16;
 /// How long a choice of `auto` holds: what is in memory changes while we read.
@@ -171,7 +173,7 @@ impl Reader {
     /// thread, and chunks in file order that come from memory.
     pub(crate) fn is_quick(&self) -> bool {
         let from_memory = |(array, choice): (&Array, &Choice)| {
-            array.store(choice.access, choice.cache).is_ok_and(|store| !store.waits())
+            array.store(choice.access, choice.cache).is_ok_and(|store| !store.cost().waits)
         };
         self.next == 0
             || self.spec.pass.visit() == Visit::Sequential
@@ -249,7 +251,9 @@ impl Reader {
             let budget = array.budget();
             let windows = windows(array, choice);
             // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
-            let room = (budget.limit() / 8 * 7).saturating_sub(windows + UNCOUNTED.min(budget.limit() / 8));
+            let store = array.store(choice.access, choice.cache)?;
+            let uncounted = UNCOUNTED + THREAD * store.threads() as u64;
+            let room = (budget.limit() / 8 * 7).saturating_sub(windows + uncounted.min(budget.limit() / 6));
             let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
             let room = (room / groups).min(budget.available().saturating_sub(windows));
             // Arrays that share a budget share its room.
@@ -259,7 +263,7 @@ impl Reader {
             let visit = self.spec.visit();
             if matches!(visit, Visit::Sequential | Visit::Random) || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
-                let waits = array.store(choice.access, choice.cache)?.waits();
+                let waits = store.cost().waits;
                 let busy = match visit {
                     _ if waits => AHEAD_COLD,
                     Visit::Random => AHEAD_WARM,
@@ -269,8 +273,7 @@ impl Reader {
             } else {
                 // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
                 // is read, without steps between: the first sweep brings the whole file in.
-                let first_sweep =
-                    choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.waits();
+                let first_sweep = choice.cache == Cache::Keep && store.cost().waits;
                 growth = if first_sweep { u64::MAX } else { 8 };
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Everything here is a thin, safe face on something unsafe. Nothing here knows about arrays.
 
+pub mod crew;
+
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,8 +19,20 @@ pub fn page() -> usize {
 }
 
 /// The cores we may run on: a container's, not the machine's.
+///
+/// Asked once in a process: the standard library reads five files of the cgroup for its answer, 30 µs, which
+/// is a third of the time that a chunk takes to copy.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    /// The generation in the upper half, its cores in the lower.
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let process = generation() << 32;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known & 0xFFFF_FFFF != 0 && known >> 32 == process >> 32 {
+        return usize::try_from(known & 0xFFFF_FFFF).unwrap_or(1);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    KNOWN.store(process | cores as u64 & 0xFFFF_FFFF, Ordering::Relaxed);
+    cores
 }
 
 /// How many descriptors this process may have open.

@@ -322,13 +322,11 @@ impl Tokens {
         let found = match (Documents::from_index(files)?, end_of_text) {
             (Some(documents), _) => Some(documents),
             (None, None) => None,
-            (None, Some(token)) => match Documents::load(files, *token) {
-                Some(documents) => Some(documents),
-                None => {
-                    let read = |offset, out: &mut [u8]| self.bytes(offset, out, interrupt);
-                    Some(Documents::scan(files, *token, &read, interrupt, &|_| {})?)
-                }
-            },
+            (None, Some(token)) => {
+                let read = |offset, out: &mut [u8]| self.bytes(offset, out, interrupt);
+                let scan = || Documents::scan(files, *token, &read, interrupt, &|_| {});
+                Some(Documents::load(files, *token).map_or_else(scan, Ok)?)
+            }
         };
         Ok(self.0.documents.get_or_init(|| found).as_ref())
     }

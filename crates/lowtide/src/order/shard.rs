@@ -115,7 +115,7 @@ pub struct Steps {
     turn: Turn,
 }
 
-/// Several readers of one rank take its steps in turns, as the workers of torch's DataLoader do: step
+/// Several readers of one rank take its steps in turns, as the workers of torch's `DataLoader` do: step
 /// `first`, and every `of`-th after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
@@ -308,15 +308,16 @@ mod tests {
             let steps = Shard::new(0, world_size).unwrap().steps(len, start, batch, Drop).unwrap();
             // What readers would do who pass the stream of all epochs' steps from hand to hand.
             let mut turns: Vec<Turn> = (0..of).map(|first| Turn::new(first, of).unwrap()).collect();
+            let readers = turns.len();
             let mut next = 0;
             for _ in 0..epochs {
-                let mut taken = vec![0; of as usize];
-                for step in 0..steps.count() {
-                    let reader = (next + step) % of;
-                    let mine = steps.taking(turns[reader as usize]);
-                    prop_assert_eq!(mine.range(taken[reader as usize]), steps.range(step));
-                    taken[reader as usize] += 1;
+                let mut taken = vec![0; readers];
+                for (step, reader) in (0..steps.count()).zip((0..readers).cycle().skip(next)) {
+                    let mine = steps.taking(turns[reader]);
+                    prop_assert_eq!(mine.range(taken[reader]), steps.range(step));
+                    taken[reader] += 1;
                 }
+                next = (next + usize::try_from(steps.count()).unwrap()) % readers;
                 for (turn, taken) in turns.iter_mut().zip(taken) {
                     prop_assert_eq!(steps.taking(*turn).count(), taken);
                     // Taking it up again between any two steps goes on exactly there.
@@ -326,7 +327,6 @@ mod tests {
                     }
                     *turn = turn.after(steps.count());
                 }
-                next = (next + steps.count()) % of;
             }
         }
 

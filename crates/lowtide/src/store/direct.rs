@@ -31,7 +31,7 @@ const BOUNCE: usize = 8 << 20;
 /// Less than this makes no sense.
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
-const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5 };
+const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl DirectStore {
     }
 
     /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes; says how large a slot is.
-    fn cut<'a>(mut pieces: Vec<Piece<'a>>, bounce: usize) -> Result<(Vec<Piece<'a>>, usize)> {
+    fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize) -> Result<(Vec<Piece<'_>>, usize)> {
         let align = pieces.iter().map(|piece| piece.file.align).max().unwrap_or(1);
         for Piece { file, read } in &pieces {
             if i64::try_from(read.end().saturating_add(align as u64)).is_err() {

@@ -6,7 +6,8 @@
 
 use super::direct::DirectFile;
 use super::{
-    Access, AdviseStore, Cache, Cost, MapStore, Model, Read, ReadStore, RemapStore, Source, Store, window_for,
+    Access, AdviseStore, Cache, Cost, Made, MapStore, Model, Read, ReadStore, RemapStore, Source, Store,
+    window_for,
 };
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -52,7 +53,7 @@ struct Open {
 struct OpenFile {
     source: Arc<Source>,
     direct: Mutex<Option<Arc<DirectFile>>>,
-    stores: Mutex<Vec<((Access, Cache), Arc<dyn Store>)>>,
+    stores: Made,
 }
 
 /// Descriptors of one open file: its own, and one for unbuffered reads.
@@ -129,7 +130,7 @@ impl Files {
         let file = Arc::new(OpenFile {
             source: Arc::new(source),
             direct: Mutex::default(),
-            stores: Mutex::default(),
+            stores: Made::default(),
         });
         let (seen, closed) = sys::locked(&self.open, |open| {
             let seen = *open.seen.entry(index).or_insert(identity);
@@ -211,9 +212,11 @@ impl Files {
                 let index = self.holder(at);
                 let end = range.end.min(self.ends[index]);
                 let shift = |at: u64| self.parts[index].bytes.start + (at - self.start(index));
-                match groups.last_mut() {
-                    Some((i, ranges)) if *i == index => ranges.push(shift(at)..shift(end)),
-                    _ => groups.push((index, vec![shift(at)..shift(end)])),
+                if groups.last().is_none_or(|(i, _)| *i != index) {
+                    groups.push((index, Vec::new()));
+                }
+                if let Some((_, ranges)) = groups.last_mut() {
+                    ranges.push(shift(at)..shift(end));
                 }
                 at = end;
             }
@@ -281,28 +284,17 @@ impl FilesStore {
     /// The store over one file.
     fn store(&self, index: usize) -> Result<Arc<dyn Store>> {
         let file = self.files.file(index)?;
-        let way = (self.access, self.cache);
-        let known = |stores: &mut Vec<((Access, Cache), Arc<dyn Store>)>| {
-            stores.iter().find(|(made, _)| *made == way).map(|(_, store)| store.clone())
-        };
-        if let Some(store) = sys::locked(&file.stores, known) {
-            return Ok(store);
-        }
         let (source, limit) = (&file.source, self.budget.limit());
-        let store: Arc<dyn Store> = match self.access {
-            Access::Map => Arc::new(MapStore::new(source)?),
-            Access::Remap => Arc::new(RemapStore::new(source.clone(), window_for(limit)?, self.cache)),
-            Access::Advise => Arc::new(AdviseStore::new(source, window_for(limit)?, self.cache)?),
-            Access::Read | Access::Direct | Access::Auto => {
-                Arc::new(ReadStore::part(source.clone(), self.cache, self.model.clone()))
-            }
-        };
-        Ok(sys::locked(&file.stores, |stores| {
-            known(stores).unwrap_or_else(|| {
-                stores.push((way, store.clone()));
-                store
+        file.stores.get(self.access, self.cache, || {
+            Ok(match self.access {
+                Access::Map => Arc::new(MapStore::new(source)?),
+                Access::Remap => Arc::new(RemapStore::new(source.clone(), window_for(limit)?, self.cache)),
+                Access::Advise => Arc::new(AdviseStore::new(source, window_for(limit)?, self.cache)?),
+                Access::Read | Access::Direct | Access::Auto => {
+                    Arc::new(ReadStore::part(source.clone(), self.cache, self.model.clone()))
+                }
             })
-        }))
+        })
     }
 }
 
@@ -315,7 +307,7 @@ impl Store for FilesStore {
     }
 
     fn prepare(&self, coming: &[Range<u64>]) {
-        if self.access != Access::Read || self.cache != Cache::Keep || !self.model.waits() {
+        if self.access != Access::Read || self.cache != Cache::Keep || !self.model.cost().waits {
             return; // it would be opened for nothing
         }
         for (index, ranges) in self.files.split_ranges(coming) {
@@ -333,15 +325,11 @@ impl Store for FilesStore {
         }
     }
 
-    fn waits(&self) -> bool {
-        matches!(self.access, Access::Read | Access::Direct | Access::Auto) && self.model.waits()
-    }
-
     fn threads(&self) -> usize {
         match self.access {
             Access::Map | Access::Remap | Access::Advise => sys::cores().min(2),
             Access::Read | Access::Direct | Access::Auto => {
-                super::read::threads(self.model.waits(), self.cache)
+                super::read::threads(self.model.cost().waits, self.cache)
             }
         }
     }
@@ -368,7 +356,8 @@ mod tests {
             let mut parts = Vec::new();
             for (i, &(head, len, tail)) in sizes.iter().enumerate() {
                 let path = folder.path().join(i.to_string());
-                let bytes: Vec<u8> = (0..head + len + tail).map(|j| (i * 41 + j * 7) as u8).collect();
+                let bytes: Vec<u8> =
+                    (0..head + len + tail).map(|j| u8::try_from((i * 41 + j * 7) % 251).unwrap()).collect();
                 std::fs::write(&path, &bytes).unwrap();
                 stream.extend_from_slice(&bytes[head..head + len]);
                 parts.push(Part { path, bytes: head as u64..(head + len) as u64 });

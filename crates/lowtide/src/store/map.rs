@@ -205,7 +205,7 @@ impl Store for MapStore {
 }
 
 /// A mapped row costs a fault or nothing; reading a gap saves neither. So nothing is ever merged.
-pub(super) const MAPPED: Cost = Cost { request: 0.0, byte: 0.1 };
+pub(super) const MAPPED: Cost = Cost { request: 0.0, byte: 0.1, waits: false };
 
 /// Refuses what lies past the end now, or past what was mapped when the file was opened.
 pub(super) fn inside(source: &Source, reads: &[Read<'_>]) -> Result<()> {

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Warm, a small read costs a microsecond or two, and 12 GB/s after that.
-const WARM: Cost = Cost { request: 1500.0, byte: 0.08 };
+/// Warm, a small read costs most of a microsecond, and 12 GB/s after that.
+const WARM: Cost = Cost { request: 800.0, byte: 0.08, waits: false };
 /// Cold, with many in flight, our disk gave 70,000 requests a second, or 2 GB/s.
-const COLD: Cost = Cost { request: 15_000.0, byte: 0.5 };
+const COLD: Cost = Cost { request: 15_000.0, byte: 0.5, waits: true };
 /// Threads that wait for the disk: enough to keep it busy, few enough to start quickly.
 const WAITING: usize = 16;
 
@@ -33,11 +33,16 @@ pub struct ReadStore {
     most_streams: usize,
 }
 
-/// Where the bytes of a read came from.
+/// One read in so many is asked where its bytes come from: the question costs a tenth of the read.
+const ASKED: usize = 8;
+
+/// What to ask the kernel with a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
-    FromMemory,
-    FromDisk,
+enum Ask {
+    Nothing,
+    WhetherCached,
+    /// It was asked, and the answer was no.
+    Waited,
 }
 
 /// A descriptor of its own for one thread that goes through the file, and where it has got to: the kernel
@@ -85,7 +90,7 @@ impl ReadStore {
 
     /// Whether the page cache may keep what is read and a disk has to be waited for.
     fn brings_in(&self) -> bool {
-        self.cache() == Cache::Keep && self.waits()
+        self.cache() == Cache::Keep && self.model.cost().waits
     }
 
     fn cache(&self) -> Cache {
@@ -113,7 +118,8 @@ impl ReadStore {
             None => self.sequential()?,
         };
         let began = Instant::now();
-        let answer = reads.iter_mut().try_for_each(|read| self.read_from(&file, read).map(drop));
+        let answer =
+            reads.iter_mut().try_for_each(|read| self.read_from(&file, read, Ask::Nothing).map(drop));
         // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
         let memory = Duration::from_nanos((last - first) / 4 + 5_000 * reads.len() as u64);
         self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
@@ -131,18 +137,18 @@ impl ReadStore {
     }
 
     /// One read from where the kernel has it, all of it or an error. Says whether it had to wait for a disk.
-    fn read(&self, read: &mut Read<'_>) -> Result<Came> {
-        self.read_from(self.source.file(), read)
+    fn read(&self, read: &mut Read<'_>, ask: Ask) -> Result<Ask> {
+        self.read_from(self.source.file(), read, ask)
     }
 
-    fn read_from(&self, file: &File, read: &mut Read<'_>) -> Result<Came> {
+    fn read_from(&self, file: &File, read: &mut Read<'_>, mut ask: Ask) -> Result<Ask> {
         if i64::try_from(read.end()).is_err() {
             return Err(self.source.cut(read, self.source.len_now()?)); // the kernel would say "invalid argument"
         }
         let absent = self.drop.load(Ordering::Relaxed) == EVICT && self.is_absent(read);
-        let (mut done, mut came) = (0, Came::FromMemory);
+        let mut done = 0;
         while done < read.into.len() {
-            match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut came) {
+            match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut ask) {
                 Ok(0) => return Err(self.source.cut(read, self.source.len_now()?)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -159,15 +165,15 @@ impl ReadStore {
                 Advice::DontNeed,
             );
         }
-        Ok(came)
+        Ok(ask)
     }
 
-    fn read_some(&self, file: &File, into: &mut [u8], offset: u64, came: &mut Came) -> io::Result<usize> {
+    fn read_some(&self, file: &File, into: &mut [u8], offset: u64, ask: &mut Ask) -> io::Result<usize> {
         match self.drop.load(Ordering::Relaxed) {
             DONTCACHE => sys::read_uncached(file, into, offset),
-            KEEP if *came == Came::FromMemory => match sys::read_cached(file, into, offset) {
+            KEEP if *ask == Ask::WhetherCached => match sys::read_cached(file, into, offset) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    *came = Came::FromDisk;
+                    *ask = Ask::Waited;
                     file.read_at(into, offset)
                 }
                 Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -181,14 +187,14 @@ impl ReadStore {
     }
 
     /// The kernel or the filesystem has no `RWF_DONTCACHE`: from now on, do what it does by hand.
-    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Came> {
+    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Ask> {
         sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
             Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
                 "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
             )
         })?;
         self.drop.store(EVICT, Ordering::Relaxed);
-        self.read(read)
+        self.read(read, Ask::Nothing)
     }
 
     fn is_absent(&self, read: &Read<'_>) -> bool {
@@ -231,9 +237,13 @@ impl Store for ReadStore {
             return self.read_stream(reads);
         }
         let (mut count, mut missed) = (0, 0);
-        for read in reads.iter_mut().filter(|read| !read.into.is_empty()) {
-            count += 1;
-            missed += usize::from(self.read(read)? == Came::FromDisk);
+        for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
+            if i % ASKED == 0 {
+                count += 1;
+                missed += usize::from(self.read(read, Ask::WhetherCached)? == Ask::Waited);
+            } else {
+                self.read(read, Ask::Nothing)?;
+            }
         }
         if self.drop.load(Ordering::Relaxed) == KEEP {
             self.model.saw(count, missed);
@@ -261,12 +271,8 @@ impl Store for ReadStore {
         self.model.cost()
     }
 
-    fn waits(&self) -> bool {
-        self.model.waits()
-    }
-
     fn threads(&self) -> usize {
-        threads(self.waits(), self.cache())
+        threads(self.model.cost().waits, self.cache())
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {

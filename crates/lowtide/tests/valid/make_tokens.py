@@ -64,10 +64,10 @@ def by_megatron(folder):
     for dtype in [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16]:
         name = np.dtype(dtype).name
         yield f"{name}.bin", megatron(folder, name, dtype, [[d] for d in documents(dtype)])
-    parts = [list(documents(np.uint16, (3, 4))), list(documents(np.uint16, (7,))), list(documents(np.uint16, (2, 0, 5)))]
+    parts = [list(documents(np.uint16, lengths)) for lengths in [(3, 4), (7,), (2, 0, 5)]]
     yield "sequences.bin", megatron(folder, "sequences", np.uint16, parts)
     yield "modes.bin", megatron(folder, "modes", np.uint16, parts, modes=3)
-    empty = [[], *[[d] for d in documents(np.int32, (4,))], [], [], *[[d] for d in documents(np.int32, (0, 2))], []]
+    empty = [list(documents(np.int32, lengths)) for lengths in [(), (4,), (), (), (0,), (2,), ()]]
     yield "empty-documents.bin", megatron(folder, "empty-documents", np.int32, empty)
     yield "empty.bin", megatron(folder, "empty", np.int32, [])
     merged = IndexedDatasetBuilder(str(folder / "merged.bin"), dtype=np.uint16)
@@ -111,9 +111,9 @@ def by_datatrove(folder):
         shuffled = file.copy(f"shuffled-{size}", np.array([2, 0, 3, 1]))
         yield shuffled.filename, ask_datatrove(folder, shuffled.filename, size)
         # Without metadata the width follows from the index; without an index the metadata says it.
-        for name, keep in [("no-metadata", {"save_index": True}), ("no-index", {"save_index": False})]:
-            name = f"{name}-{size}.ds"
-            file = TokenizedFile(str(folder), name, **settings | keep | {"save_final_metadata": name[3] == "i"})
+        for name, index in [(f"no-metadata-{size}.ds", True), (f"no-index-{size}.ds", False)]:
+            keep = {"save_index": index, "save_final_metadata": not index}
+            file = TokenizedFile(str(folder), name, **settings | keep)
             for tokens in documents(dtype):
                 file.write(tokens.tolist(), None)
             file.close()
@@ -148,7 +148,7 @@ def by_llmc(folder):
             yield name, ("llmc", np.dtype(dtype), [read.numpy()])
 
 
-# NumPy: nanoGPT's memmap, OLMo's memmap, and .npy.
+# NumPy: nanoGPT's memmap, and .npy.
 
 
 def by_numpy(folder):
@@ -156,12 +156,14 @@ def by_numpy(folder):
     written = np.memmap(folder / "train.bin", dtype=np.uint16, mode="w+", shape=(300,))
     written[:] = tokens
     written.flush()
-    yield "train.bin", ("nanogpt", np.dtype("<u2"), [np.memmap(folder / "train.bin", dtype=np.uint16, mode="r")])
-    for dtype in ["|u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8", "|i1", "<i2", ">i2", "<i4", ">i4", "<i8", ">i8"]:
-        tokens = next(documents(np.dtype(dtype).newbyteorder("=").type, (40,))).astype(dtype)
-        name = {"|": "one", "<": "little", ">": "big"}[dtype[0]] + f"-{dtype[1:]}.npy"
-        np.save(folder / name, tokens)
-        yield name, ("npy", np.dtype(dtype), [np.load(folder / name, mmap_mode="r")])
+    read = np.memmap(folder / "train.bin", dtype=np.uint16, mode="r")
+    yield "train.bin", ("nanogpt", np.dtype("<u2"), [read])
+    for kind in ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"]:
+        for order, mark in [("little", "<"), ("big", ">")] if kind[1] != "1" else [("one", "|")]:
+            tokens = next(documents(np.dtype(kind).type, (40,))).astype(mark + kind)
+            name = f"{order}-{kind}.npy"
+            np.save(folder / name, tokens)
+            yield name, ("npy", np.dtype(mark + kind), [np.load(folder / name, mmap_mode="r")])
     np.save(folder / "empty.npy", np.empty(0, np.uint16))
     yield "empty.npy", ("npy", np.dtype("<u2"), [np.load(folder / "empty.npy")])
 
@@ -172,12 +174,14 @@ def line(name, answer):
     return "\t".join([name, kind, dtype.str, " ".join(shown)])
 
 
+PEERS = {"megatron": by_megatron, "datatrove": by_datatrove, "llmc": by_llmc, "numpy": by_numpy}
+
 if __name__ == "__main__":
     logging.disable()
     shutil.rmtree(HERE / "tokens", ignore_errors=True)
     peers = " ".join(f"{name} {version(name)}," for name in ["megatron-core", "datatrove", "torch", "numpy"])
     lines = [f"# by {peers[:-1]}"]
-    for name, write in [("megatron", by_megatron), ("datatrove", by_datatrove), ("llmc", by_llmc), ("numpy", by_numpy)]:
+    for name, write in PEERS.items():
         folder = HERE / "tokens" / name
         folder.mkdir(parents=True)
         lines += [line(f"{name}/{file}", answer) for file, answer in write(folder)]

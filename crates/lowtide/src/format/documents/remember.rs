@@ -102,10 +102,12 @@ pub(super) fn load(files: &[TokenFile], end_of_text: u64) -> Option<Scanned> {
     expected.extend(VERSION.to_le_bytes());
     expected.extend(u32::try_from(BLOCK).ok()?.to_le_bytes());
     expected.extend(end_of_text.to_le_bytes());
-    expected.extend(fingerprint(files, end_of_text).ok()?);
+    let now = fingerprint(files, end_of_text).ok()?;
+    expected.extend(now);
     expected.extend(u64::try_from(blocks).ok()?.to_le_bytes());
     let counts = content.strip_prefix(&expected[..])?.as_chunks().0;
-    Scanned::from_counts(files, end_of_text, counts.iter().map(|count| u32::from_le_bytes(*count).into()))
+    let counts = counts.iter().map(|count| u32::from_le_bytes(*count).into());
+    Scanned::from_counts(files, end_of_text, now, counts)
 }
 
 /// Writes to a temporary name beside `path`, syncs, renames, and syncs the folder.

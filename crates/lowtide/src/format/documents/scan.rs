@@ -41,7 +41,7 @@ pub(super) struct Scanned {
     /// What the files were when the scan began, if they could be looked at.
     pub(super) fingerprint: Option<Fingerprint>,
     /// The block that was asked for last, and where documents begin in it: those who walk through documents
-    /// scan each block once.
+    /// scan each block once. Some KiB; 4 MiB if every token were the mark.
     last: Mutex<Option<(usize, Arc<[u32]>)>>,
 }
 
@@ -74,7 +74,12 @@ impl Block {
 
 impl Scanned {
     /// The shards of `files`, cut into blocks, and no block scanned yet.
-    fn new(files: &[TokenFile], end_of_text: u64, block: u64) -> Result<Self> {
+    fn new(
+        files: &[TokenFile],
+        end_of_text: u64,
+        block: u64,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Self> {
         let Some(first) = files.first() else {
             return Err(Error::argument("there are no files to look for documents in", ""));
         };
@@ -89,7 +94,6 @@ impl Scanned {
             shards.push(Shard { path: file.path.clone(), tokens: at..end, first_block: blocks, behind });
             (at, blocks) = (end, blocks + count);
         }
-        let fingerprint = fingerprint(files, end_of_text).ok();
         // Not sized by the blocks that there will be: a sparse file can have more than memory has room for.
         let before = vec![0];
         let last = Mutex::default();
@@ -114,7 +118,9 @@ impl Scanned {
         interrupt: Interrupt<'_>,
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
-        let mut new = Self::new(files, end_of_text, block)?;
+        // Before the first read: what changes during the scan must not be remembered as scanned.
+        let fingerprint = fingerprint(files, end_of_text).ok();
+        let mut new = Self::new(files, end_of_text, block, fingerprint)?;
         let width = new.mark.width();
         let mut buffer = vec![0; new.buffer_len()];
         let mut asked = Instant::now();
@@ -147,9 +153,10 @@ impl Scanned {
     pub(super) fn from_counts(
         files: &[TokenFile],
         end_of_text: u64,
+        fingerprint: Fingerprint,
         counts: impl ExactSizeIterator<Item = u64>,
     ) -> Option<Self> {
-        let mut new = Self::new(files, end_of_text, BLOCK).ok()?;
+        let mut new = Self::new(files, end_of_text, BLOCK, Some(fingerprint)).ok()?;
         if counts.len() != new.blocks() {
             return None;
         }

@@ -136,6 +136,12 @@ fn a_walk_reads_every_block_once_and_a_long_document_two() {
 }
 
 #[test]
+fn documents_are_shared_between_threads() {
+    fn shared<T: Send + Sync + std::fmt::Debug>() {}
+    shared::<Documents>();
+}
+
+#[test]
 fn a_scan_can_be_interrupted_and_errors_are_passed_on() {
     let shards = [(vec![0; 1000], Dialect::NanoGpt)];
     let stop = || Err(Error::Interrupted);
