@@ -9,7 +9,19 @@
 ...     ...
 """
 
-from lowtide._lowtide import Array, Budget, Chunks, Loader, Tokens, Zip, __version__, open, release, tokens, zip
+from lowtide._lowtide import (
+    Array,
+    Budget,
+    Chunks,
+    Loader,
+    Tokens,
+    Zip,
+    __version__,
+    open,
+    release,
+    tokens,
+    zip,
+)
 from lowtide._watch import Report, Watch, watch
 
 __all__ = [

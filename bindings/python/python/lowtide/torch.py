@@ -10,59 +10,76 @@ Tensors share memory with our arrays: there is no second copy. Torch is an optio
 
 from __future__ import annotations
 
-import mmap
-import multiprocessing.context
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
+from lowtide._passes import Passes
 
-    from lowtide._lowtide import Loader, Tokens
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+    from torch.utils.data._utils.worker import WorkerInfo
+
+    from lowtide._lowtide import Tokens
 
 __all__ = ["TokenDataset", "get_batch"]
 
+_Arrays = tuple["NDArray[Any]", "NDArray[Any]"]
 _Pair = tuple[torch.Tensor, torch.Tensor]
+
+_CPU = torch.device("cpu")  # named, because torch.set_default_device could mean another one
+_ENDLESS = 1 << 32  # the epochs of an iteration with epochs=None: nobody comes to their end
 
 
 def get_batch(
     tokens: Tokens,
     batch_size: int,
     block_size: int,
-    device: str | torch.device = "cpu",
+    device: str | int | torch.device = "cpu",
     generator: torch.Generator | None = None,
 ) -> _Pair:
     """Draw random windows as nanoGPT's function of this name does: bit for bit the same for the same seed.
 
-    ``x`` and ``y`` are int64 tensors of ``batch_size`` rows of ``block_size`` tokens, ``y`` shifted by one. On
-    CUDA they are allocated pinned, filled in place and copied with ``non_blocking=True``.
+    ``x`` and ``y`` are int64 tensors of ``batch_size`` rows of ``block_size`` tokens, ``y`` shifted by one.
+    On CUDA they are allocated pinned, filled in place and copied with ``non_blocking=True``.
     """
-    if block_size >= len(tokens):
-        raise IndexError(f"a window of {block_size} tokens and the one after them: there are {len(tokens)} tokens")
-    starts = torch.randint(len(tokens) - block_size, (batch_size,), generator=generator)
-    if device == "cpu":
-        x, y = tokens.windows(starts.numpy(), block_size)
-        return torch.from_numpy(x), torch.from_numpy(y)
     device = torch.device(device)
+    if block_size >= len(tokens):
+        raise IndexError(
+            f"a window is {block_size} tokens and the one after them, there are only {len(tokens)} tokens\n"
+            "hint: a smaller block_size"
+        )
+    starts = torch.randint(len(tokens) - block_size, (batch_size,), generator=generator, device=_CPU).numpy()
     if device.type == "cuda":
-        pinned = [torch.empty(batch_size, block_size, dtype=torch.int64, pin_memory=True) for _ in range(2)]
-        tokens.windows(starts.numpy(), block_size, out=(pinned[0].numpy(), pinned[1].numpy()))
-        return pinned[0].to(device, non_blocking=True), pinned[1].to(device, non_blocking=True)
-    x, y = tokens.windows(starts.numpy(), block_size)
-    return torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+        shape = batch_size, block_size
+        x, y = (torch.empty(shape, dtype=torch.int64, device=_CPU, pin_memory=True) for _ in range(2))
+        tokens.windows(starts, block_size, out=(x.numpy(), y.numpy()))
+        return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+    x, y = _tensors(tokens.windows(starts, block_size))
+    return (x, y) if device.type == "cpu" else (x.to(device), y.to(device))
+
+
+def _tensors(pair: _Arrays) -> _Pair:
+    return torch.from_numpy(pair[0]), torch.from_numpy(pair[1])
 
 
 class TokenDataset(IterableDataset[_Pair]):
     """Batches of windows for ``DataLoader(dataset, batch_size=None)``, with any number of workers.
 
-    The arguments are those of ``tokens.loader``. Worker w of n yields batches w, w + n, …: nothing is repeated,
-    and the DataLoader puts them back in order. ``state_dict`` is for use without workers; with them use
-    torchdata's ``StatefulDataLoader``, which asks each worker for its own.
+    The arguments are those of ``tokens.loader``, and so are the batches and their order. An iteration goes on
+    from the state; the next one begins the next epoch, also where DataLoader starts new workers for it.
 
-    Our loader reads ahead in a thread of its own, so that workers are rarely worth their cost.
+    Worker w of n yields batches w, w + n, …, and DataLoader puts them back in order. How many of them it has
+    handed out is known to no copy of the dataset, so that with workers
+
+    - ``state_dict`` raises: use that of torchdata's ``StatefulDataLoader``, and resume with as many workers;
+    - an iteration that is left early is not taken up again: the next one begins with epochs that no worker
+      has begun (2³² further on if ``epochs`` is None).
+
+    Our loader reads ahead in a thread of its own, so that workers are rarely worth their cost: each has a
+    budget of its own, and copies its batches into shared memory.
     """
 
     def __init__(
@@ -80,6 +97,7 @@ class TokenDataset(IterableDataset[_Pair]):
         prefetch: int | None = None,
         drop_last: bool = True,
     ) -> None:
+        """Check the arguments: nothing is read before the first batch."""
         super().__init__()
         self.tokens = tokens
         self._settings: dict[str, Any] = {
@@ -94,62 +112,87 @@ class TokenDataset(IterableDataset[_Pair]):
             "prefetch": prefetch,
             "drop_last": drop_last,
         }
-        self._state: dict[str, Any] | None = None
-        self._shared = mmap.mmap(-1, 1)  # a forked worker tells us here that it has taken over
-        self._loader: Loader | None = tokens.loader(**self._settings)  # what is wrong is said here, not in a worker
+        self._loader = tokens.loader(**self._settings)  # what is wrong is said here, not in a worker
+        self._len = None if epochs is None else len(self._loader)
+        self._span = _ENDLESS if epochs is None else epochs
+        self._passes = Passes()
+        # In a worker: what StatefulDataLoader has loaded, and the epoch before which the iteration ends.
+        self._resume: dict[str, Any] | None = None
+        self._end: int | None = None
 
     def __len__(self) -> int:
         """How many batches one iteration has, over all workers."""
-        return len(self._alone())
+        if self._len is None:
+            raise TypeError("a dataset with epochs=None has no end")
+        return self._len
 
     def __iter__(self) -> Iterator[_Pair]:
+        """Go on from the state, or with this worker's share of it."""
         worker = get_worker_info()
         if worker is None:
-            loader = self._alone()
-        else:
-            self._shared[0] = 1
-            loader = self._loader = self.tokens.loader(**self._settings, _turn=(worker.id, worker.num_workers))
-            if self._state is not None:
-                loader.load_state_dict(self._state)
-                self._state = None
-        for x, y in loader:
-            yield torch.from_numpy(x), torch.from_numpy(y)
+            self._catch_up()
+            return map(_tensors, self._loader)
+        return map(_tensors, self._share(worker))
 
-    def _alone(self) -> Loader:
-        """Give the loader of this process, where it stands."""
-        if self._loader is None:
-            self._loader = self.tokens.loader(**self._settings)
-        if self._state is not None:
-            self._loader.load_state_dict(self._state)
-            self._state = None
-        return self._loader
+    def _catch_up(self) -> None:
+        """Go on after what workers have read since this process did."""
+        last = self._passes.last()
+        if last is not None:
+            state = {**self._loader.state_dict(), "epoch": (last + 1) * self._span, "position": 0}
+            self._loader.load_state_dict(state)
+            self._passes.forget()
+
+    def _share(self, worker: WorkerInfo) -> Iterator[_Arrays]:
+        """Give this worker's share of the iteration that it resumes, or else of the next one."""
+        turn = (worker.id, worker.num_workers)
+        # Where the parent's copy stands, or, in a persistent worker, our last iteration.
+        mine: dict[str, Any] = {**self._loader.state_dict(), "turn": turn}
+        state, self._resume = self._resume or mine, None
+        if "end" in state:
+            # What the next iteration takes from the parent's copy must be what this one takes from the state.
+            if state["seed"] != mine["seed"] or state["end"] % self._span:
+                raise ValueError(
+                    "the state was taken with another seed or other epochs than the dataset has\n"
+                    "hint: make the dataset as it was made then"
+                )
+            number = state["end"] // self._span - 1
+            self._passes.take(worker, number)
+        else:
+            first = state["epoch"] // self._span
+            number = self._passes.next(worker, first)
+            if number != first or self._end is not None:
+                state.update(epoch=number * self._span, position=0)
+        self._end = (number + 1) * self._span
+        self._loader = self.tokens.loader(**self._settings, _turn=turn)
+        self._loader.load_state_dict(state)
+        # After a worker's last batch its state stands in the next epoch, which is not of the same iteration.
+        return iter(self._loader) if state["epoch"] < self._end else iter(())
 
     def state_dict(self) -> dict[str, Any]:
         """Say where the iteration stands, as the caller saw it: see ``Loader.state_dict``."""
-        if get_worker_info() is not None and self._loader is not None:
-            return dict(self._loader.state_dict())
-        if self._shared[0]:
+        if get_worker_info() is not None:
+            return {**self._loader.state_dict(), "end": self._end}
+        if self._passes.last() is not None:
             raise RuntimeError(
-                "the batches are read by DataLoader workers, and this copy of the dataset does not know how far they are\n"
+                "the batches are read by DataLoader workers: how far they are is not known to this copy\n"
                 "hint: use torchdata's StatefulDataLoader and its state_dict(), or num_workers=0"
             )
-        return dict(self._alone().state_dict())
+        return {**self._loader.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where a ``state_dict`` was taken."""
-        self._state = dict(state)
-        if get_worker_info() is None:
-            self._shared[0] = 0
-            self._alone()
+        """Go on from where a ``state_dict`` was taken, with or without workers."""
+        if get_worker_info() is not None:
+            self._resume = state
+            return
+        self._loader.load_state_dict(state)
+        self._passes.forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        if multiprocessing.context.get_spawning_popen() is not None:
-            self._shared[0] = 1  # a worker takes over: it is being started with this very pickle
-        state = self.__dict__.copy()
-        del state["_shared"], state["_loader"]
-        if self._loader is not None and not self._shared[0]:
-            state["_state"] = dict(self._loader.state_dict())
-        return state
+        """Give the settings and the state; the data stays where it is."""
+        return {**self.__dict__, "_loader": self._loader.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _shared=mmap.mmap(-1, 1), _loader=None)
+        """Open the files again, and go on from the state."""
+        self.__dict__.update(state)
+        self._loader = self.tokens.loader(**self._settings)
+        self._loader.load_state_dict(state["_loader"])
