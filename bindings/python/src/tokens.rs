@@ -147,16 +147,19 @@ fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 /// The starts of windows, as NumPy or anything that it understands has them.
 fn starts(given: &Bound<'_, PyAny>, tokens: &lowtide::Tokens, block: usize) -> PyResult<Vec<u64>> {
     let py = given.py();
-    let from = |array: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
-        let one = |&start: &i64| {
-            u64::try_from(start).map_err(|_| {
-                let (block, tokens) = (block as u64, tokens.len());
-                let last = (i128::from(tokens) - i128::from(block) - 1).max(-1);
-                raise(lowtide::Error::Start { start: start.into(), block, last, tokens })
-            })
-        };
-        array.as_array().iter().map(one).collect()
+    let one = |&start: &i64| {
+        u64::try_from(start).map_err(|_| {
+            let (block, tokens) = (block as u64, tokens.len());
+            let last = (i128::from(tokens) - i128::from(block) - 1).max(-1);
+            raise(lowtide::Error::Start { start: start.into(), block, last, tokens })
+        })
     };
+    let from = |array: PyReadonlyArray1<'_, i64>| array.as_array().iter().map(one).collect();
+    if given.is_exact_instance_of::<PyList>()
+        && let Ok(list) = given.extract::<Vec<i64>>()
+    {
+        return list.iter().map(one).collect();
+    }
     if let Ok(array) = given.extract::<PyReadonlyArray1<'_, i64>>() {
         return from(array);
     }

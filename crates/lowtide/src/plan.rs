@@ -138,7 +138,7 @@ fn fetch_pieces(
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let expected = reads.len() as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
-    let threads = if expected < ALONE { 1 } else { store.threads().clamp(1, reads.len().max(1)) };
+    let threads = if expected < ALONE { 1 } else { store.threads(reads.len()).clamp(1, reads.len().max(1)) };
     let count = reads.len();
     // From memory, more parts than threads: who comes late or is slow does fewer of them. From a disk one each:
     // every thread goes through a stretch of the file by itself.
@@ -407,7 +407,7 @@ mod tests {
             self.cost
         }
 
-        fn threads(&self) -> usize {
+        fn threads(&self, _requests: usize) -> usize {
             3
         }
     }

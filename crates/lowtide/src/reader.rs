@@ -256,7 +256,7 @@ impl Reader {
             let windows = windows(array, choice);
             // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
             let store = array.store(choice.access, choice.cache)?;
-            let uncounted = UNCOUNTED + THREAD * store.threads() as u64;
+            let uncounted = UNCOUNTED + THREAD * store.threads(usize::MAX) as u64;
             let room = (budget.limit() / 8 * 7).saturating_sub(windows + uncounted.min(budget.limit() / 6));
             let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
             let room = (room / groups).min(budget.available().saturating_sub(windows));

@@ -320,8 +320,10 @@ impl Store for DirectStore {
         self.model.cost()
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, requests: usize) -> usize {
         match self.engine {
+            // One ring has them all in flight at once: a second thread would only have to be woken.
+            Engine::Uring if requests <= DEPTH => 1,
             Engine::Uring => sys::cores().min(2) * RINGS,
             Engine::Threads => 1, // `read_many` has its own
         }

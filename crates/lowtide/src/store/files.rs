@@ -325,7 +325,7 @@ impl Store for FilesStore {
         }
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, _requests: usize) -> usize {
         match self.access {
             Access::Map | Access::Remap | Access::Advise => sys::cores().min(2),
             Access::Read | Access::Direct | Access::Auto => {

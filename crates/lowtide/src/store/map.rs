@@ -199,7 +199,7 @@ impl Store for MapStore {
         MAPPED
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, _requests: usize) -> usize {
         sys::cores()
     }
 }

@@ -106,8 +106,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
 
-    /// How many threads may call `read_many` at once to good effect.
-    fn threads(&self) -> usize;
+    /// How many threads may call `read_many` at once to good effect, for so many requests in all.
+    fn threads(&self, requests: usize) -> usize;
 
     /// Told after each piece of work how many requests and bytes it was and how long it took, so that the
     /// next answer of [`cost`](Self::cost) can be better.

@@ -271,7 +271,7 @@ impl Store for ReadStore {
         self.model.cost()
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, _requests: usize) -> usize {
         threads(self.model.cost().waits, self.cache())
     }
 
