@@ -45,6 +45,8 @@ def get_batch(
     ``x`` and ``y`` are int64 tensors of ``batch_size`` rows of ``block_size`` tokens, ``y`` shifted by one.
     On CUDA they are allocated pinned, filled in place and copied with ``non_blocking=True``.
     """
+    if device != "cpu":  # most are, and asking torch what a word means takes as long as reading a window
+        device = torch.device(device)
     length = len(tokens)
     if block_size >= length:
         raise IndexError(
@@ -53,15 +55,12 @@ def get_batch(
         )
     # A list of a few numbers takes less time than an array that stands for the same memory.
     starts = torch.randint(length - block_size, (batch_size,), generator=generator, device=_CPU).tolist()
-    if device != "cpu":  # most are, and asking torch what a word means takes as long as reading a window
-        device = torch.device(device)
-        if device.type == "cuda":
-            shape = batch_size, block_size
-            x, y = (torch.empty(shape, dtype=torch.int64, device=_CPU, pin_memory=True) for _ in range(2))
-            tokens.windows(starts, block_size, out=(x.numpy(), y.numpy()))
-            return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-    x, y = tokens.windows(starts, block_size)
-    pair = torch.from_numpy(x), torch.from_numpy(y)
+    if isinstance(device, torch.device) and device.type == "cuda":
+        shape = batch_size, block_size
+        x, y = (torch.empty(shape, dtype=torch.int64, device=_CPU, pin_memory=True) for _ in range(2))
+        tokens.windows(starts, block_size, out=(x.numpy(), y.numpy()))
+        return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+    pair = _tensors(tokens.windows(starts, block_size))
     return pair if device == "cpu" else (pair[0].to(device), pair[1].to(device))
 
 
