@@ -1,4 +1,4 @@
-"""Read arrays on disk that are far larger than memory, in any order, inside a fixed memory budget.
+"""Read arrays and token files that are far larger than memory, in any order, inside a fixed memory budget.
 
 >>> import lowtide
 >>> a = lowtide.open("rows.npy")  # doctest: +SKIP
@@ -9,7 +9,19 @@
 ...     ...
 """
 
-from lowtide._lowtide import Array, Budget, Chunks, Loader, Tokens, Zip, __version__, open, release, tokens, zip
+from lowtide._lowtide import (
+    Array,
+    Budget,
+    Chunks,
+    Loader,
+    Tokens,
+    Zip,
+    __version__,
+    open,
+    release,
+    tokens,
+    zip,
+)
 from lowtide._watch import Report, Watch, watch
 
 __all__ = [
