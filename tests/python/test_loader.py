@@ -256,7 +256,11 @@ def test_what_cannot_be_is_said_at_construction(counting, tmp_path):
         ({"batch_size": 0, "block_size": 8}, ValueError, "batch_size is 0"),
         ({"batch_size": 2, "block_size": 0}, ValueError, "block"),
         ({"batch_size": 2, "block_size": 500}, ValueError, "500 tokens"),
-        ({"batch_size": 200, "block_size": 8}, ValueError, "fewer than one step"),
+        (
+            {"batch_size": 200, "block_size": 8},
+            ValueError,
+            "a batch of 200 is never full: an epoch has 61 windows of 8 tokens",
+        ),
         ({"batch_size": 2, "block_size": 8, "order": "random"}, ValueError, "with_replacement"),
         ({"batch_size": 2, "block_size": 8, "epochs": 0}, ValueError, "epochs is 0"),
         ({"batch_size": 2, "block_size": 8, "dtype": "float32"}, ValueError, "float32"),
@@ -266,7 +270,9 @@ def test_what_cannot_be_is_said_at_construction(counting, tmp_path):
         with pytest.raises(error, match=says):
             t.loader(**arguments)
     small = counting(500, budget="1KiB")
-    with pytest.raises(MemoryError, match="a chunk of 20 rows"):
+    with pytest.raises(
+        MemoryError, match=r"a batch of 20 windows of 20 tokens needs .*\nhint: batches of .* windows fit"
+    ):
         small.loader(20, 20)
     loader = t.loader(2, 8)
     state = loader.state_dict()
@@ -380,3 +386,12 @@ def test_turns_are_workers_batches(counting):
         for b, batch in enumerate(whole):
             assert each[b % n][b // n] == batch
         assert sum(map(len, each)) == len(whole)
+
+
+def test_a_damaged_state_names_what_is_wrong(counting):
+    loader = counting(500).loader(2, 8)
+    state = loader.state_dict()
+    for key, value in [("epoch", "x"), ("position", -1), ("seed", None), ("fingerprint", 3), ("turn", "x")]:
+        with pytest.raises(ValueError, match=f'the state has "{key}": .*is it from a loader'):
+            loader.load_state_dict({**state, key: value})
+    loader.load_state_dict(state)

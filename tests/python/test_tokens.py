@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import pickle
@@ -263,3 +264,115 @@ def test_a_shard_that_is_cut_is_an_error(tmp_path):
         with pytest.raises(OSError, match=r"1\.bin.*cut while it was being read"):
             t.windows([18_000], 100)
         llmc(paths[1], np.full(10_000, 1, "<u2"))
+
+
+def test_tokens_are_indexed_as_numpy_would(train):
+    t, whole = lowtide.tokens(train, budget="1MiB"), np.fromfile(train, "<u2")
+    for key in (5, -1, slice(5, 9), slice(None, None, 7), [3, 1, 1], ..., slice(0, 0)):
+        np.testing.assert_array_equal(t[key], whole[key])
+        assert t[key].dtype == whole.dtype
+    np.testing.assert_array_equal(np.asarray(t), whole)
+    assert np.asarray(t, dtype="int64").dtype == np.int64
+    with pytest.raises(IndexError, match="index 100000 is out of bounds"):
+        t[100_000]
+    with pytest.raises(TypeError, match=r"one by one\nhint: tokens.loader"):
+        iter(t)
+    with pytest.raises(MemoryError, match=r"all tokens would take .*\nhint: tokens\[...\] does it anyway"):
+        np.asarray(lowtide.tokens(train, budget="64KiB"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (None, "not by NoneType$"),
+        ((name for name in ["train.bin"]), r"not by generator\nhint: sorted\(paths\)"),
+        ({"train.bin"}, r"not by set\nhint: sorted\(paths\)"),
+        ([["train.bin"]], r"not by list\nhint: the list is flat"),
+        (np.zeros(3), "not by ndarray"),
+    ],
+)
+def test_what_is_no_path_is_refused_with_a_way_out(wrong, says):
+    with pytest.raises(TypeError, match=says):
+        lowtide.tokens(wrong)
+
+
+def test_files_and_memmaps_have_names_of_their_own(train):
+    with open(train, "rb") as file, pytest.raises(TypeError, match="hint: give the file's name"):
+        lowtide.tokens(file)
+    with pytest.raises(TypeError, match=r"hint: .*lowtide.tokens\(array.filename, dtype=array.dtype\)"):
+        lowtide.tokens(np.memmap(train, dtype="uint16", mode="r"))
+
+
+@pytest.mark.parametrize(
+    ("starts", "error", "says"),
+    [
+        (0, TypeError, r"a single int64\nhint: \[start\]"),
+        ((i for i in [0]), TypeError, r"not generator\nhint: list\(starts\)"),
+        (None, TypeError, "not NoneType$"),
+        ("abc", TypeError, "not a single <U3"),
+        ([0.5], TypeError, r"not float64\nhint: starts.astype"),
+        ([[0, 1]], TypeError, r"2 axes of them\nhint: starts.reshape"),
+        ([0, 2**70], IndexError, f"start {2**70} is out of range"),
+        ([-(2**70)], IndexError, f"start {-(2**70)} is out of range"),
+    ],
+)
+def test_starts_that_are_none_are_refused_with_a_way_out(train, starts, error, says):
+    with pytest.raises(error, match=says):
+        lowtide.tokens(train).windows(starts, 8)
+
+
+def test_a_window_longer_than_the_stream_says_so(train):
+    with pytest.raises(
+        IndexError, match="no windows of 100000 tokens and the one after them fit into a stream of 100000"
+    ):
+        lowtide.tokens(train).windows([0], 100_000)
+
+
+def test_out_can_be_a_list_too(train):
+    t = lowtide.tokens(train)
+    out = [np.empty((1, 8), "int32"), np.empty((1, 8), "int32")]
+    x, y = t.windows([3], 8, out=out)
+    assert x is out[0]
+    assert y is out[1]
+    np.testing.assert_array_equal(x, t.windows([3], 8)[0])
+    for wrong in (out[0], out[:1], (None, None), ([], [])):
+        with pytest.raises(TypeError, match=r"two NumPy arrays, \(x, y\)\nhint: tensor.numpy\(\)"):
+            t.windows([3], 8, out=wrong)
+
+
+def test_mistakes_are_found_at_once(train, tmp_path):
+    with pytest.raises(ValueError, match="end_of_text=70000 cannot be among tokens of uint16"):
+        lowtide.tokens(train, end_of_text=70_000)
+    with pytest.raises(
+        FileNotFoundError, match=r'hint: format="megatron" needs the index beside the tokens\): '
+    ):
+        lowtide.tokens(train, format="megatron")
+    t = lowtide.tokens(train, end_of_text=0)
+    for number in (10**6, -(10**6)):
+        with pytest.raises(IndexError, match=f"document {number} is out of range: there are {t.documents}"):
+            t.document(number)
+    for number in (0, -1):
+        with pytest.raises(ValueError, match="nothing says where documents end"):
+            lowtide.tokens(train).document(number)
+
+
+def test_tokens_and_loaders_say_what_they_are(train):
+    t = lowtide.tokens(train)
+    assert repr(t) == f'<lowtide.Tokens "{train}" tokens=100000 dtype=uint16 format=nanogpt access=auto>'
+    assert repr(lowtide.tokens([train, train])).startswith(
+        f'<lowtide.Tokens "{train}" and 1 more tokens=200000 '
+    )
+    loader = t.loader(4, 100, seed=3, rank=1, world_size=2)
+    next(loader)
+    said = "batch_size=4 block_size=100 order=shuffled seed=3 rank=1 world_size=2 epoch=0 position=8 access="
+    assert said in repr(loader)
+    with pytest.raises(TypeError, match=r"cannot be pickled\nhint: the Tokens and state_dict\(\) can"):
+        pickle.dumps(loader)
+    t.close()
+    assert repr(t).endswith(", closed>")
+
+
+def test_help_shows_the_defaults():
+    signature = inspect.signature(lowtide.Tokens.loader).parameters
+    assert signature["epochs"].default == 1
+    assert signature["dtype"].default == "int64"

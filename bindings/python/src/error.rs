@@ -16,7 +16,7 @@ pub fn raise(error: Error) -> PyErr {
         Error::Io { path, what, source, hint } => {
             let mut text = format!("cannot {what}: {}", without_number(&source));
             if !hint.is_empty() {
-                text = format!("{text}\nhint: {hint}\n");
+                text = format!("{text} (hint: {hint})"); // on one line: Python puts the path behind it
             }
             PyOSError::new_err((source.raw_os_error().unwrap_or(5), text, path.into_os_string()))
         }

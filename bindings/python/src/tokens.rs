@@ -3,18 +3,19 @@
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
-use crate::{budget, chunks, dtype};
+use crate::{budget, chunks, dtype, index};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
 use numpy::{PyArrayDescr, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use std::path::PathBuf;
 
-/// A stream of tokens on disk: windows of them, documents, and loaders that go through all of it.
+/// A stream of tokens on disk, as `lowtide.tokens` opens it: `windows` of them where you say, a `loader` that goes
+/// through all of them, `document`s, and `tokens[start:end]`.
 #[pyclass(frozen, module = "lowtide")]
 pub struct Tokens {
     pub inner: lowtide::Tokens,
@@ -67,8 +68,15 @@ macro_rules! with_integer {
 }
 pub(crate) use with_integer;
 
-/// Opens a stream of tokens: a file, a folder, a glob, a Megatron prefix, or a list of them. The dialect is
-/// told from the content; `format` says it instead.
+/// Opens a stream of tokens: a file, a folder, a glob, a Megatron prefix, or a list of them, in that order.
+///
+/// What the files are is told from their content; `lowtide info` shows it.
+///
+/// - `dtype`: the type of a token, for files that do not say. A bare `.bin` is uint16 without it.
+/// - `format`: the dialect, instead of what the files look like: "nanogpt", "llmc", "megatron", "datatrove",
+///   "npy", "olmo" or "raw".
+/// - `end_of_text`: the token between documents, for files without an index of them; 50256 is GPT-2's.
+/// - `access`, `cache`, `budget`: how to read, and inside how much memory, as for `lowtide.open`.
 #[pyfunction]
 #[pyo3(signature = (path, *, dtype=None, format=None, end_of_text=None, access="auto", cache="auto", budget=None))]
 #[allow(clippy::too_many_arguments)] // they are keywords
@@ -132,8 +140,12 @@ pub fn reopen<'py>(
 
 /// One path, or several.
 fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+    let py = given.py();
     let decode = |path: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
-        given.py().import("os")?.call_method1("fsdecode", (path,))?.extract()
+        let decoded = py.import("os")?.call_method1("fsdecode", (path,));
+        decoded
+            .map_err(|error| if error.is_instance_of::<PyTypeError>(py) { no_path(path) } else { error })?
+            .extract()
     };
     match given.cast::<PyList>() {
         Ok(list) => list.iter().map(|path| decode(&path)).collect(),
@@ -144,21 +156,58 @@ fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     }
 }
 
+/// That something is no path. An iterator or a set is not made into a list here: the order of files is the
+/// order of the stream, and theirs may be another one tomorrow.
+fn no_path(given: &Bound<'_, PyAny>) -> PyErr {
+    let name = given.get_type().name().map_or_else(|_| "this".into(), |name| name.to_string());
+    let has = |name: &str| given.hasattr(name).unwrap_or(false);
+    let hint = if has("filename") {
+        "\nhint: name its file: lowtide.tokens(array.filename, dtype=array.dtype)"
+    } else if has("read") {
+        "\nhint: give the file's name"
+    } else if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
+        "\nhint: the list is flat"
+    } else if given.try_iter().is_ok() {
+        "\nhint: sorted(paths) makes a list, in an order that stays the same"
+    } else {
+        ""
+    };
+    PyTypeError::new_err(format!("tokens are named by a path or a list of paths, not by {name}{hint}"))
+}
+
+/// That something does not say where windows start.
+fn no_starts(given: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let (axes, dtype) = (array.getattr("ndim")?.extract::<usize>()?, array.getattr("dtype")?);
+    let is_object = dtype.getattr("kind")?.extract::<char>()? == 'O';
+    let (what, hint) = match axes {
+        0 if is_object && given.try_iter().is_ok() => {
+            (given.get_type().name()?.to_string(), "\nhint: list(starts) makes one")
+        }
+        0 if is_object => (given.get_type().name()?.to_string(), ""),
+        0 => (format!("a single {dtype}"), "\nhint: [start] is a list of one"),
+        1 => (dtype.to_string(), "\nhint: starts.astype(\"int64\"), if they are whole numbers"),
+        _ => (format!("{axes} axes of them"), "\nhint: starts.reshape(-1) has one axis"),
+    };
+    Ok(PyTypeError::new_err(format!("starts must be a list or an array of integers, not {what}{hint}")))
+}
+
 /// The starts of windows, as NumPy or anything that it understands has them.
 fn starts(given: &Bound<'_, PyAny>, tokens: &lowtide::Tokens, block: usize) -> PyResult<Vec<u64>> {
     let py = given.py();
-    let one = |&start: &i64| {
+    let one = |start: i128| {
         u64::try_from(start).map_err(|_| {
             let (block, tokens) = (block as u64, tokens.len());
             let last = (i128::from(tokens) - i128::from(block) - 1).max(-1);
-            raise(lowtide::Error::Start { start: start.into(), block, last, tokens })
+            raise(lowtide::Error::Start { start, block, last, tokens })
         })
     };
-    let from = |array: PyReadonlyArray1<'_, i64>| array.as_array().iter().map(one).collect();
+    let from = |array: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
+        array.as_array().iter().map(|&start| one(start.into())).collect()
+    };
     if given.is_exact_instance_of::<PyList>()
         && let Ok(list) = given.extract::<Vec<i64>>()
     {
-        return list.iter().map(one).collect();
+        return list.into_iter().map(|start| one(start.into())).collect();
     }
     if let Ok(array) = given.extract::<PyReadonlyArray1<'_, i64>>() {
         return from(array);
@@ -167,12 +216,15 @@ fn starts(given: &Bound<'_, PyAny>, tokens: &lowtide::Tokens, block: usize) -> P
     let array = numpy.call_method1("asarray", (given,))?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let empty = array.getattr("size")?.extract::<usize>()? == 0;
-    if array.getattr("ndim")?.extract::<usize>()? != 1 || !(empty || kind == "i" || kind == "u") {
-        return Err(PyTypeError::new_err(format!(
-            "starts must be a list of integers, not {} of {} axes",
-            array.getattr("dtype")?,
-            array.getattr("ndim")?
-        )));
+    let one_axis = array.getattr("ndim")?.extract::<usize>()? == 1;
+    if one_axis
+        && kind == "O"
+        && let Ok(numbers) = given.extract::<Vec<i128>>()
+    {
+        return numbers.into_iter().map(one).collect(); // one is too large for NumPy's integers
+    }
+    if !one_axis || !(empty || kind == "i" || kind == "u") {
+        return Err(no_starts(given, &array)?);
     }
     if array.getattr("dtype")?.getattr("str")?.extract::<String>()?.ends_with("u8") {
         return array.extract::<Vec<u64>>(); // a uint64 need not fit in an int64
@@ -180,13 +232,18 @@ fn starts(given: &Bound<'_, PyAny>, tokens: &lowtide::Tokens, block: usize) -> P
     from(array.call_method1("astype", ("int64",))?.extract()?)
 }
 
+fn no_out() -> PyErr {
+    PyTypeError::new_err(
+        "out must be two NumPy arrays, (x, y)\nhint: tensor.numpy() is an array over a torch tensor's own memory",
+    )
+}
+
 /// One of the two arrays of `out=`: C-contiguous, writable, integers, of the right shape.
 fn check_out<'a, 'py>(
     out: &'a Bound<'py, PyAny>,
     shape: [usize; 2],
 ) -> PyResult<(&'a Bound<'py, PyUntypedArray>, Kind)> {
-    let array =
-        out.cast::<PyUntypedArray>().map_err(|_| PyTypeError::new_err("out must be two NumPy arrays"))?;
+    let array = out.cast::<PyUntypedArray>().map_err(|_| no_out())?;
     let flags = out.getattr("flags")?;
     let found = dtype::from_python(array.dtype().as_any())?;
     let is_integer = with_integer!(found.kind(), T => size_of::<T>()).is_some();
@@ -255,33 +312,43 @@ impl Tokens {
         self.inner.array().is_closed()
     }
 
-    /// How many documents there are: from the index, or by `end_of_text`, which reads all tokens the first
-    /// time; None where neither is there.
+    /// How many documents there are: from the index beside the files, or by `end_of_text`, for which all tokens
+    /// are read once (see `remember_documents`). None where there is neither.
     #[getter]
     fn documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         unlocked(py, |interrupt| self.inner.documents(interrupt))
     }
 
-    /// The tokens of document `number`, as they stand in the file; negative numbers count from the end.
+    /// The tokens of document `number` as an array of the files' own dtype, the end-of-text token included;
+    /// negative numbers count from the end.
     fn document<'py>(&self, py: Python<'py>, number: i64) -> PyResult<Bound<'py, PyAny>> {
-        let batch = unlocked(py, |interrupt| {
-            let count = self.inner.documents(interrupt)?.unwrap_or(0);
-            let from_end = i128::from(number) + if number < 0 { i128::from(count) } else { 0 };
-            let Ok(index) = u64::try_from(from_end) else {
-                return Err(lowtide::Error::Index { index: number.into(), axis: 0, size: count });
+        let found = unlocked(py, |interrupt| {
+            let Some(count) = self.inner.documents(interrupt)? else {
+                return self.inner.document(0, interrupt).map(Ok); // which says what is missing
             };
-            self.inner.document(index, interrupt)
+            let from_end = i128::from(number) + if number < 0 { count.into() } else { 0 };
+            match u64::try_from(from_end) {
+                Ok(index) if index < count => self.inner.document(index, interrupt).map(Ok),
+                _ => Ok(Err(count)),
+            }
+        })?;
+        let batch = found.map_err(|count| {
+            PyIndexError::new_err(format!("document {number} is out of range: there are {count}"))
         })?;
         batch::ndarray(py, batch, self.descr.bind(py))
     }
 
-    /// Writes what a scan for `end_of_text` found beside the first file, so that the next time it is only read.
+    /// Writes what the scan for `end_of_text` found into NAME.lowtide-documents beside the first file, and says
+    /// where. From then on documents are known at once, until a file changes.
     fn remember_documents(&self, py: Python<'_>) -> PyResult<PathBuf> {
         unlocked(py, |interrupt| self.inner.remember_documents(interrupt))
     }
 
-    /// The windows that begin at `starts`: x, and y shifted by one, as int64 arrays of `len(starts)` rows of
-    /// `block_size` tokens, or in the two arrays of `out`, of whichever integers they are.
+    /// The windows that begin at `starts`: (x, y), int64 arrays of `len(starts)` rows of `block_size` tokens; y is
+    /// x shifted by one. So a window takes `block_size` + 1 tokens, and the last one begins at
+    /// `len(tokens) - block_size - 1`.
+    ///
+    /// `out`, two arrays of that shape and of any integers, is filled and returned instead.
     #[pyo3(signature = (starts, block_size, out=None))]
     fn windows<'py>(
         &self,
@@ -296,8 +363,7 @@ impl Tokens {
             let descr = self.int64.bind(py);
             return PyTuple::new(py, [batch::ndarray(py, x, descr)?, batch::ndarray(py, y, descr)?]);
         };
-        let wrong = |_| PyTypeError::new_err("out must be two NumPy arrays, (x, y)");
-        let (x, y): (Bound<'py, PyAny>, Bound<'py, PyAny>) = out.extract().map_err(wrong)?;
+        let [x, y]: [Bound<'py, PyAny>; 2] = out.extract().map_err(|_| no_out())?;
         let shape = [starts.len(), block_size];
         let ((x_array, kind), (y_array, other)) = (check_out(&x, shape)?, check_out(&y, shape)?);
         if kind != other {
@@ -312,7 +378,19 @@ impl Tokens {
         PyTuple::new(py, [x, y])
     }
 
-    /// Batches of windows, epoch after epoch, under any number of ranks.
+    /// Batches of windows, `for x, y in tokens.loader(12, 1024)`, read ahead in a thread.
+    ///
+    /// - `batch_size`, `block_size`: x and y are arrays of `batch_size` rows of `block_size` tokens, on each rank.
+    /// - `order`: `"shuffled"`, every window of an epoch once; `"sequential"`, the same in file order;
+    ///   `"with_replacement"`, independent draws, as nanoGPT's.
+    /// - `seed`, `epochs`: which order, and how many epochs one iteration has; `epochs=None` has no end.
+    /// - `dtype`: the integers of x and y.
+    /// - `rank`, `world_size`: which share of the batches; torchrun's `RANK` and `WORLD_SIZE`, if not given.
+    /// - `prefetch`: how many batches to read ahead at most; 0 does without a thread.
+    /// - `drop_last`: without the last windows of an epoch that do not fill a batch on every rank.
+    #[pyo3(
+        text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epochs=1, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, _turn=None)"
+    )]
     #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=0, epochs=Some(1), dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, _turn=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     #[allow(clippy::used_underscore_binding)] // a keyword that is not for users, as Python marks it
@@ -345,6 +423,51 @@ impl Tokens {
         Loader::new(py, &self.inner, options, Wanted::from_python(py, dtype)?)
     }
 
+    /// Tokens as NumPy's index selects them, in the files' own dtype: `tokens[5]`, `tokens[5:9]`, `tokens[[3, 1]]`.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let index::Selected { axes, shown, scalar } = index::parse(key, self.inner.array().shape())?;
+        let batch = unlocked(py, |interrupt| self.inner.array().select(axes, interrupt))?;
+        let array = batch::shaped(py, batch, self.descr.bind(py), &shown)?;
+        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
+    }
+
+    /// Token by token would be a read each.
+    #[allow(clippy::unused_self)] // a method to Python
+    fn __iter__(&self) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "tokens are not gone through one by one\n\
+             hint: tokens.loader(batch_size, block_size) gives batches of windows, tokens[start:end] a part",
+        ))
+    }
+
+    /// For NumPy, which would make an array of one object: all tokens, if they fit in the budget.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            return Err(PyValueError::new_err("tokens on disk cannot become a NumPy array without a copy"));
+        }
+        let (needs, limit) = (self.inner.array().nbytes(), self.inner.budget().limit());
+        if needs > limit {
+            let human = lowtide::budget::human;
+            return Err(PyMemoryError::new_err(format!(
+                "a NumPy array of all tokens would take {}, the budget is {}\n\
+                 hint: tokens[...] does it anyway; tokens.loader(...) goes through them in the budget",
+                human(needs),
+                human(limit)
+            )));
+        }
+        let array = self.__getitem__(py, py.Ellipsis().bind(py))?;
+        match dtype {
+            Some(dtype) => array.call_method1("astype", (dtype,)),
+            None => Ok(array),
+        }
+    }
+
     /// Lets go of the files. Arrays that were returned stay what they are.
     fn close(&self) {
         self.inner.close();
@@ -362,7 +485,12 @@ impl Tokens {
         let files = self.inner.files();
         let name = files.first().map_or_else(String::new, |file| format!("\"{}\"", file.path.display()));
         let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
-        format!("Tokens({name}{more}, {} tokens of {})", self.inner.len(), self.inner.dtype())
+        let (tokens, dtype, format, access) =
+            (self.inner.len(), self.inner.dtype(), self.format(), self.access());
+        let closed = if self.closed() { ", closed" } else { "" };
+        format!(
+            "<lowtide.Tokens {name}{more} tokens={tokens} dtype={dtype} format={format} access={access}{closed}>"
+        )
     }
 
     /// Pickles as the paths and the settings, never as data.

@@ -70,10 +70,7 @@ pub enum Error {
         size: u64,
     },
     /// A window that does not lie inside the stream of tokens.
-    #[error(
-        "start {start} is out of range: windows of {block} tokens and the one after them start at 0 to {last}, \
-         there are {tokens} tokens"
-    )]
+    #[error("start {start} is out of range: {}", inside(*.block, *.last, *.tokens))]
     Start {
         /// The start as the caller gave it, negative if it was.
         start: i128,
@@ -122,6 +119,16 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Where windows can start, in words.
+fn inside(block: u64, last: i128, tokens: u64) -> String {
+    let window = format!("windows of {block} tokens and the one after them");
+    if last < 0 {
+        format!("no {window} fit into a stream of {tokens}")
+    } else {
+        format!("{window} start at 0 to {last}, there are {tokens} tokens")
+    }
 }
 
 /// Prints as `\nhint: …`, or as nothing.

@@ -158,9 +158,14 @@ impl Loader {
         if steps == 0 {
             let windows = epoch_len(tokens, &options)?;
             let (batch, ranks) = (options.batch_size, options.shard.world_size());
+            let step = if ranks == 1 {
+                format!("a batch of {batch}")
+            } else {
+                format!("a step of {ranks} ranks with batches of {batch}")
+            };
             return Err(Error::argument(
                 format!(
-                    "an epoch has {windows} windows of {} tokens, fewer than one step of {batch} for each of {ranks} ranks",
+                    "{step} is never full: an epoch has {windows} windows of {} tokens",
                     options.block_size
                 ),
                 "a smaller batch_size or block_size, or drop_last=False",
@@ -280,15 +285,24 @@ impl Loader {
         Ok(())
     }
 
+    /// The epoch, and how many of its windows all ranks together have taken, as the caller saw it.
+    pub fn place(&self) -> (u64, u64) {
+        match self.chunks.remaining() {
+            0 => (self.epoch.wrapping_add(1), 0),
+            _ => (self.epoch, self.chunks.position()),
+        }
+    }
+
     /// Where it stands, as the caller saw it.
     pub fn state(&self) -> Result<LoaderState> {
         let done = self.chunks.remaining() == 0;
         let LoaderOptions { order, seed, block_size, .. } = self.options;
+        let (epoch, position) = self.place();
         Ok(LoaderState {
             order,
             seed,
-            epoch: self.epoch.wrapping_add(u64::from(done)),
-            position: if done { 0 } else { self.chunks.position() },
+            epoch,
+            position,
             turn: if done { self.turn.after(self.steps) } else { self.turn },
             block_size: block_size as u64,
             fingerprint: self.tokens.fingerprint()?,
@@ -383,9 +397,22 @@ fn open_epoch(
             (view(windows.phase(), block, count)?, Pass::Sequential(Sequential::new(count)))
         }
     };
-    fits(&array, options.batch_size)?;
+    fits(&array, options.batch_size).map_err(|error| batch_too_large(error, options))?;
     let steps = steps(options, count, position)?;
     let ahead = options.prefetch.unwrap_or(u64::MAX);
     let spec = Spec { arrays: vec![array], pass, steps: steps.taking(turn), ahead };
     Ok((Chunks::of(spec, Shuffle::default())?, steps.total()))
+}
+
+/// What [`fits`] says of chunks and rows, in the words of a loader.
+fn batch_too_large(error: Error, options: &LoaderOptions) -> Error {
+    match error {
+        Error::Budget { needs, limit, hint, .. } => Error::Budget {
+            what: format!("a batch of {} windows of {} tokens", options.batch_size, options.block_size),
+            needs,
+            limit,
+            hint: hint.replace("chunks of", "batches of").replace("row", "window"),
+        },
+        error => error,
+    }
 }

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 /// From here on a slab is a mapping of its own: dropping it really gives the memory back to the system. The
 /// system's allocator keeps what it is given back, in a heap for each thread: a budget of 48 MiB became 60.
-const MAPPED: usize = 16 << 10;
+const MAPPED: usize = 4 << 10;
 /// Up to here capacities are powers of two.
 const SMALL: usize = 128 << 10;
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.

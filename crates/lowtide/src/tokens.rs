@@ -95,6 +95,9 @@ impl TokenOptions {
         let tokens = found.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.tokens));
         let tokens = tokens.and_then(|n| usize::try_from(n).ok()).ok_or_else(too_many)?;
         let dtype = found.files.first().map_or_else(|| "uint16".parse(), |file| Ok(file.dtype))?;
+        if let Some(token) = self.end_of_text {
+            Documents::check_end_of_text(token, dtype)?;
+        }
         let (origin, offset) = match &*found.files {
             [file] => {
                 let source = Source::open(&file.path)?;

@@ -1,4 +1,4 @@
-"""Read arrays on disk that are far larger than memory, in any order, inside a fixed memory budget.
+"""Read arrays and token files that are far larger than memory, in any order, inside a fixed memory budget.
 
 >>> import lowtide
 >>> a = lowtide.open("rows.npy")  # doctest: +SKIP

@@ -2,7 +2,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict, final
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -141,10 +141,13 @@ class Tokens:
     @property
     def documents(self) -> int | None: ...
     def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __iter__(self) -> NoReturn: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
     def document(self, number: int) -> NDArray[Any]: ...
     def remember_documents(self) -> Path: ...
     def windows(
-        self, starts: ArrayLike, block_size: int, out: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self, starts: ArrayLike, block_size: int, out: Sequence[NDArray[Any]] | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]: ...
     def loader(
         self,
@@ -154,7 +157,7 @@ class Tokens:
         order: _Order = "shuffled",
         seed: int = 0,
         epochs: int | None = 1,
-        dtype: DTypeLike | None = None,
+        dtype: DTypeLike | None = "int64",
         rank: int | None = None,
         world_size: int | None = None,
         prefetch: int | None = None,

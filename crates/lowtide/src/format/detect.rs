@@ -256,7 +256,13 @@ impl Opened {
                         "name that, its .idx, or NAME alone",
                     ));
                 }
-                self.megatron(&Self::new(&index)?, wish)
+                let index = Self::new(&index).map_err(|error| match error {
+                    Error::Io { .. } => {
+                        error.with_hint("format=\"megatron\" needs the index beside the tokens")
+                    }
+                    error => error,
+                })?;
+                self.megatron(&index, wish)
             }
             Dialect::Olmo if npy::is_npy(self.head()) => Err(Error::Format {
                 path: self.path().to_owned(),

@@ -17,7 +17,7 @@ mod scan;
 
 pub use scan::{BLOCK, BUFFER};
 
-use super::{ReadAt, TokenFile};
+use super::{Dtype, ReadAt, TokenFile};
 use crate::error::{Error, Result};
 use crate::plan::Interrupt;
 use index::Indexed;
@@ -61,6 +61,11 @@ impl Documents {
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
         Ok(Self(How::Scanned(Scanned::scan(files, end_of_text, read, interrupt, progress)?)))
+    }
+
+    /// That files of this type can hold this token.
+    pub(crate) fn check_end_of_text(token: u64, dtype: Dtype) -> Result<()> {
+        marks::Mark::new(token, dtype).map(|_| ())
     }
 
     /// How many there are.
