@@ -46,7 +46,7 @@ test-all: setup $(VENV)/heavy ## Run the heavy tests and the linters too
 	$(MAKE) lint
 	$(BIN)/pytest -q -m heavy
 
-bench: setup ## Run the benchmarks and keep the run in bench/runs
+bench: setup $(VENV)/heavy ## Run the benchmarks and keep the run in bench/runs
 	$(BIN)/python bench/run.py
 
 fuzz: ## Fuzz every parser, FUZZ_SECONDS each

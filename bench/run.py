@@ -1,8 +1,9 @@
 """The benchmarks behind BENCHMARKS.md: both sides in one run, cold proven cold, best of several, ratios.
 
-`make bench` runs all of it; `python bench/run.py --only shuffled_warm --rounds 5` a part. Each side runs in a
-process of its own (bench/side.py), watched from outside by the kernel's numbers, and the sides take turns. The
-raw figures and the machine's description are kept in bench/runs/DATE-NAME/.
+`make bench` runs all of it; `python bench/run.py --only shuffled_warm --rounds 5` a part; `--only tokens` all
+that has to do with tokens (bench/tokens.py). Each side runs in a process of its own (bench/side.py), watched from
+outside by the kernel's numbers, and the sides take turns (bench/harness.py). The raw figures and the machine's
+description are kept in bench/runs/DATE-NAME/.
 """
 
 from __future__ import annotations
@@ -10,21 +11,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
-from side import cached, forget
+import tokens
+from harness import HERE, Bench, cgroup, forget, python, read_ahead_kb, run
 
-HERE = Path(__file__).parent
 ROW = 512
 
 
@@ -39,165 +38,6 @@ def make(path: Path, size: int) -> None:
             np.repeat(ids[:, None], ROW // 4, axis=1).tofile(file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def read_ahead_kb(path: Path) -> str:
-    device = path.stat().st_dev
-    node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    for place in (node / "queue", node.resolve().parent / "queue"):
-        if (place / "read_ahead_kb").exists():
-            return (place / "read_ahead_kb").read_text().strip()
-    return "unknown"
-
-
-@contextlib.contextmanager
-def cgroup(limit: int):
-    """A control group with a hard limit, or None where it cannot be made (v1 here)."""
-    own = next(
-        (x.split(":")[2] for x in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in x), None
-    )
-    folder = Path(f"/sys/fs/cgroup/memory{own}/lowtide-bench-{os.getpid()}") if own is not None else None
-    try:
-        if folder is None:
-            raise OSError("no cgroup v1 memory controller")
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text(str(limit))
-    except OSError as error:
-        print(f"  (no cgroup: {error})")
-        yield None
-        return
-    try:
-        yield folder
-    finally:
-        for _ in range(50):
-            try:
-                folder.rmdir()
-                break
-            except OSError:
-                time.sleep(0.1)
-
-
-def run(side: str, path: Path, group: Path | None = None, **settings) -> dict:
-    """One side in a process of its own: what it says, and the peaks of RssAnon, RssFile and page cache added."""
-    command = [sys.executable, str(HERE / "side.py"), side, str(path), json.dumps(settings)]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    assert child.stdin is not None
-    if group is not None:
-        (group / "cgroup.procs").write_text(str(child.pid))
-    assert child.stdout.readline() == "ready\n", f"{side} did not start"
-
-    def memory() -> dict[str, int]:
-        lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
-        return {
-            k: int(v.split()[0]) << 10
-            for k, _, v in (x.partition(":") for x in lines)
-            if k in ("RssAnon", "RssFile")
-        }
-
-    base, peak, done = memory(), {"RssAnon": 0, "RssFile": 0, "sum": 0, "cache": 0}, threading.Event()
-    cache0 = cached(path)
-
-    def watch() -> None:
-        while not done.wait(0.01):
-            with contextlib.suppress(OSError):
-                now = {k: v - base[k] for k, v in memory().items()}
-                now["sum"] = sum(now.values())
-                now["cache"] = cached(path) - cache0
-                for key, value in now.items():
-                    peak[key] = max(peak[key], value)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    child.stdin.write("go\n")
-    child.stdin.flush()
-    line = child.stdout.readline()
-    done.set()
-    watcher.join()
-    child.stdin.close()
-    child.wait()
-    if not line:
-        return {"side": side, "rate": 0.0, "died": child.returncode}
-    return {"side": side, **json.loads(line), **{f"peak_{k}": v for k, v in peak.items()}}
-
-
-def fio(path: Path, rw: str, size: str, depth: int, seconds: float) -> float | None:
-    """What fio reads in bytes a second (sequential) or requests a second (random), unbuffered, by io_uring."""
-    if shutil.which("fio") is None:
-        return None
-    forget(path)
-    command = [
-        "fio",
-        "--name=x",
-        f"--filename={path}",
-        "--readonly",
-        "--direct=1",
-        f"--rw={rw}",
-        f"--bs={size}",
-    ]
-    command += [
-        "--ioengine=io_uring",
-        f"--iodepth={depth}",
-        f"--runtime={seconds}",
-        "--time_based",
-        "--output-format=json",
-    ]
-    job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0][
-        "read"
-    ]
-    return job["iops"] if rw == "randread" else job["bw_bytes"]
-
-
-class Bench:
-    """Runs sides in turn and remembers all of it."""
-
-    def __init__(self, folder: Path, rounds: int) -> None:
-        self.folder, self.rounds, self.raw, self.lines = folder, rounds, [], []
-
-    def say(self, text: str) -> None:
-        print(text, flush=True)
-        self.lines.append(text)
-
-    def compare(
-        self, name: str, what: str, sides: dict[str, dict], cold: bool, path: Path, group=None
-    ) -> dict[str, dict]:
-        """Every side once a round; prints the best of each and the ratio of the first to it."""
-        best: dict[str, dict] = {}
-        for _ in range(self.rounds):
-            for label, settings in sides.items():
-                if cold:
-                    forget(path)
-                result = run(
-                    settings["side"], path, group, **{k: v for k, v in settings.items() if k != "side"}
-                )
-                result |= {"bench": name, "label": label, "cold": cold}
-                self.raw.append(result)
-                if result["rate"] >= best.get(label, {"rate": -1})["rate"]:
-                    best[label] = result
-        self.say(f"\n{name}: {what} ({'cold' if cold else 'warm'}, best of {self.rounds})")
-        first = next(iter(best.values()))
-        for label, result in best.items():
-            if "died" in result:
-                self.say(f"  {label:34} died: {result['died']}")
-                continue
-            peaks = "  ".join(
-                f"{k} {result[f'peak_{k}'] / 2**20:6.0f}" for k in ("RssAnon", "RssFile", "cache")
-            )
-            ratio = f"{first['rate'] / result['rate']:7.2f}×" if result["rate"] else ""
-            self.say(
-                f"  {label:34} {result['rate']:14,.0f} {result['unit']:7} {ratio}   MiB: {peaks}   {result.get('note', '')}"
-            )
-        return best
-
-    def fio(self, name: str, path: Path, ours: float, *arguments) -> None:
-        rates = [r for r in (fio(path, *arguments) for _ in range(self.rounds)) if r]
-        if rates:
-            self.raw.append({"bench": name, "label": f"fio {arguments}", "rates": rates})
-            self.say(
-                f"  {'fio ' + ' '.join(map(str, arguments[:3])):34} {max(rates):14,.0f}         {ours / max(rates):7.2f} of fio"
-            )
-        else:
-            self.say("  fio is not installed")
 
 
 def sequential_cold(b: Bench, path: Path) -> None:
@@ -256,7 +96,7 @@ def shuffled_cold(b: Bench, path: Path) -> None:
 
 
 def shuffled_cgroup(b: Bench, path: Path) -> None:
-    limit = path.stat().st_size // 10
+    limit = max(path.stat().st_size // 10, 64 << 20)  # Python itself must start in it
     with cgroup(limit) as group:
         if group is None:
             return
@@ -313,7 +153,7 @@ def auto_is_right(b: Bench, path: Path) -> None:
                             "seconds": 4,
                             "rows_a_second": True,
                         }
-                        result = run(side, path, **settings)
+                        result = run(side, path, python("side.py", side, path, settings))
                         b.raw.append(result | {"bench": "auto_is_right", "cold": cold, **settings})
                         rates[access] = max(rates.get(access, 0), result["rate"])
                 best = max((r, a) for a, r in rates.items() if a != "auto")
@@ -334,7 +174,7 @@ def opening(b: Bench, path: Path) -> None:
                 file, {"descr": "<f4", "fortran_order": False, "shape": (size // ROW, ROW // 4)}
             )
             file.truncate(file.tell() + size)
-        results = [run("first", sparse) for _ in range(5)]
+        results = [run("first", sparse, python("side.py", "first", sparse, {})) for _ in range(5)]
         b.raw += [r | {"bench": "opening", "label": name} for r in results]
         seconds, memory = min(1 / r["rate"] for r in results), min(r["peak_sum"] for r in results)
         b.say(f"  {name:34} {seconds * 1000:10.1f} ms   {memory / 2**20:6.1f} MiB")
@@ -345,39 +185,69 @@ ALL = [sequential_warm, rows_warm, shuffled_warm, sequential_cold, blocks_cold, 
 ALL += [shuffled_cgroup, opening, auto_is_right]
 
 
+def keep(bench: Bench, name: str) -> None:
+    """Keep the run, and what it ran on."""
+    kept = HERE / "runs" / f"{datetime.date.today()}-{name}"
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "raw.json").write_text("\n".join(json.dumps(r) for r in bench.raw) + "\n")
+    words = [Path(word).name for word in sys.argv[1:]]  # which folders this machine has is nobody's business
+    machine = {"command": " ".join(["python bench/run.py", *words]), "kernel": platform.release()}
+    machine |= {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        machine["torch"] = importlib.metadata.version("torch")
+    machine |= {"memory_bytes": os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")}
+    (kept / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
+    (kept / "summary.txt").write_text("\n".join(bench.lines) + "\n")
+    print(f"\nkept in {kept.relative_to(HERE.parent)}")
+
+
 def main() -> None:
     """Run what was asked for and keep the run."""
+    groups = [("rows.npy", make, 4 << 30, ALL), ("tokens.bin", tokens.make, 8 << 30, tokens.ALL)]
+    names = [part.__name__ for *_, parts in groups for part in parts]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=[f.__name__ for f in ALL])
+    parser.add_argument(
+        "--only", nargs="*", default=[""], metavar="PART", help="how names begin: " + ", ".join(names)
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size", type=int, default=4 << 30, help="bytes of the file")
+    parser.add_argument("--seconds", type=float, default=2, help="of a side, in the token benchmarks")
+    parser.add_argument("--size", type=int, help="bytes of the file: 4 GiB of rows, 8 GiB of tokens")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument(
+        "--tokens", type=Path, help="a raw uint16 file to read instead of making one; it stays"
+    )
     parser.add_argument("--keep", default="all", help="name of the run; '' keeps nothing")
     arguments = parser.parse_args()
+    for word in arguments.only:
+        if not any(name.startswith(word) for name in names):
+            parser.error(f"no part begins with {word!r}: there are {', '.join(names)}")
     folder = Path(tempfile.mkdtemp(prefix="lowtide-bench-", dir=arguments.dir))
     try:
-        path = folder / "rows.npy"
-        make(path, arguments.size)
-        bench = Bench(folder, arguments.rounds)
-        bench.say(
-            f"file {arguments.size >> 20} MiB, rows of {ROW} bytes; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}"
-        )
-        for part in ALL:
-            if not arguments.only or part.__name__ in arguments.only:
+        bench = Bench(folder, arguments.rounds, arguments.seconds)
+        for name, write, usual, parts in groups:
+            parts = [part for part in parts if part.__name__.startswith(tuple(arguments.only))]
+            if not parts:
+                continue
+            made = folder / name
+            path = arguments.tokens if arguments.tokens and write is tokens.make else made
+            if path is made:
+                write(path, arguments.size or usual)
+            size, what = (
+                path.stat().st_size >> 20,
+                "tokens of 2 bytes" if write is tokens.make else "rows of 512 bytes",
+            )
+            bench.say(
+                f"file {size} MiB, {what}; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}"
+            )
+            for part in parts:
                 part(bench, path)
+            made.unlink(missing_ok=True)
+        if bench.met or bench.missed:
+            bench.say(f"\ntargets: {bench.met} met, {len(bench.missed)} missed")
+            for line in bench.missed:
+                bench.say(f"  {line}")
         if arguments.keep:
-            kept = HERE / "runs" / f"{datetime.date.today()}-{arguments.keep}"
-            kept.mkdir(parents=True, exist_ok=True)
-            (kept / "raw.json").write_text("\n".join(json.dumps(r) for r in bench.raw) + "\n")
-            machine = {
-                "command": "python bench/run.py " + " ".join(sys.argv[1:]),
-                "kernel": platform.release(),
-            }
-            machine |= {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
-            machine |= {"memory_bytes": os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")}
-            (kept / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
-            (kept / "summary.txt").write_text("\n".join(bench.lines) + "\n")
-            print(f"\nkept in {kept.relative_to(HERE.parent)}")
+            keep(bench, arguments.keep)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
 import time
 
 import numpy as np
+from harness import go, tell
 
 CHUNK = 4096
-
-
-def cached(path) -> int:
-    """Bytes of a file in the page cache (cachestat, Linux 6.5)."""
-    with open(path, "rb") as file:
-        answer = (ctypes.c_uint64 * 5)()
-        if ctypes.CDLL(None).syscall(451, file.fileno(), (ctypes.c_uint64 * 2)(0, 0), answer, 0) != 0:
-            raise OSError("cachestat is needed to prove that cold is cold")
-        return answer[0] * os.sysconf("SC_PAGESIZE")
-
-
-def forget(path) -> None:
-    """Drops a file from the page cache, and proves it."""
-    with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if cached(path) != 0:
-        raise RuntimeError(f"{path} is still in the page cache")
-
-
-def go() -> float:
-    """Everything is set up: wait for the word."""
-    print("ready", flush=True)
-    sys.stdin.readline()
-    return time.perf_counter()
-
-
-def tell(began: float, count: float, unit: str, **more) -> None:
-    """Say how fast it was, and stay to be looked at."""
-    seconds = time.perf_counter() - began
-    print(json.dumps({"rate": count / seconds, "unit": unit, "seconds": seconds, **more}), flush=True)
-    sys.stdin.readline()
 
 
 def opened(path, settings):
@@ -139,7 +108,7 @@ def random(path, settings):
 
     rows = (os.path.getsize(path) - 128) // 2048
     array = lowtide.open(path, dtype="float32", shape=(rows, 512), offset=0, access=settings["access"])
-    wanted = np.random.default_rng(1).choice(rows, 150_000, replace=False)
+    wanted = np.random.default_rng(1).choice(rows, min(rows, 150_000), replace=False)
     began = go()
     for start in range(0, len(wanted), 30_000):
         array.take(wanted[start : start + 30_000])
@@ -149,9 +118,10 @@ def random(path, settings):
 def preads(path, settings):
     file, rng, seen = os.open(path, os.O_RDONLY), np.random.default_rng(2), 0
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-    offsets = rng.choice(os.path.getsize(path) // 2048 - 1, 200_000, replace=False) * 2048
+    places = os.path.getsize(path) // 2048 - 1
+    offsets = rng.choice(places, min(places, 200_000), replace=False) * 2048
     began = go()
-    while time.perf_counter() - began < settings["seconds"]:
+    while seen < len(offsets) and time.perf_counter() - began < settings["seconds"]:
         os.pread(file, 2048, int(offsets[seen]))
         seen += 1
     tell(began, seen, "reads/s")

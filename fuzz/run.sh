@@ -18,8 +18,8 @@ for target in fuzz_targets/*.rs; do
     found=${CARGO_TARGET_DIR:-target}/found/$target
     mkdir -p "$found"
     set -- "$found" "corpus/$target"
-    for seeds in "../crates/lowtide/tests/attacks/$target" "../crates/lowtide/tests/valid/$target"; do
-        [ ! -d "$seeds" ] || set -- "$@" "$seeds"
+    for seeds in attacks/$target valid/$target valid/tokens/$target; do
+        [ ! -d "../crates/lowtide/tests/$seeds" ] || set -- "$@" "../crates/lowtide/tests/$seeds"
     done
     echo "fuzzing $target for $seconds s"
     cargo fuzz run --sanitizer none "$target" "$@" -- \

@@ -425,7 +425,7 @@ def test_close_ends_what_was_made_from_it(save, access, least):
     a.close()
     for it in its:
         for _ in range(2):
-            with pytest.raises(ValueError, match=r"rows\.npy: this array has been closed"):
+            with pytest.raises(ValueError, match=r"rows\.npy: this has been closed"):
                 next(it)
     assert (held[0][:, 0] == np.arange(100)).all()
     assert a.budget.used <= a.budget.limit

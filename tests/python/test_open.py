@@ -424,7 +424,7 @@ def test_the_handle_says_what_it_is(save):
         lambda: next(a.chunks(2)),
         lambda: list(a),
     ]:
-        with pytest.raises(ValueError, match=f"{path}: this array has been closed"):
+        with pytest.raises(ValueError, match=f"{path}: this has been closed"):
             use()
     a.close()
 

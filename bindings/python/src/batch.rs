@@ -1,7 +1,7 @@
 //! A batch as a NumPy array, without a copy: the array owns the batch's memory.
 
 use lowtide::Batch;
-use lowtide::format::Order;
+use lowtide::format::{Element, Order};
 use lowtide::pool::Block;
 use numpy::npyffi::{
     NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, get_type_object, npy_intp,
@@ -131,5 +131,13 @@ impl Out {
         }
         // SAFETY: contiguous, writable, `len` bytes long, alive through `_array`; not ours, so no other `&mut`.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// The bytes as numbers of the array's own type, which the caller of this function checked.
+    pub fn numbers<T: Element>(&mut self) -> &mut [T] {
+        // SAFETY: `Element` is sealed: plain numbers, of which every bit pattern is one.
+        let (before, numbers, after) = unsafe { self.bytes().align_to_mut::<T>() };
+        debug_assert!(before.is_empty() && after.is_empty(), "NumPy's own arrays are aligned");
+        numbers
     }
 }

@@ -2,16 +2,15 @@
 
 use crate::array::Array;
 use crate::batch;
-use crate::error::{raise, unlocked};
+use crate::error::raise;
+use crate::turns::Turns;
 use lowtide::order::{LastStep, Mix, Shard};
-use lowtide::{BlockWish, Shuffle, State};
+use lowtide::{Access, BlockWish, Shuffle, State};
 use numpy::{IntoPyArray, PyArrayDescr};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 /// What each step yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +24,7 @@ pub enum Yields {
 /// Chunks of rows: an iterator that can be left half way, and used from several threads.
 #[pyclass(frozen, module = "lowtide")]
 pub struct Chunks {
-    inner: Mutex<lowtide::Chunks>,
-    /// The process in which a thread has `inner` locked, or 0. After a fork that thread may not exist.
-    holder: AtomicU32,
+    inner: Turns<lowtide::Chunks>,
     descrs: Vec<Py<PyArrayDescr>>,
     yields: Yields,
 }
@@ -60,7 +57,7 @@ pub fn shuffled(
     Chunks::new(py, arrays, yields, inner)
 }
 
-/// The arguments of `shuffled`. Rank and world size default to what torchrun sets, else to 0 of 1.
+/// The arguments of `shuffled`.
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn shuffle(
     py: Python<'_>,
@@ -73,6 +70,13 @@ pub fn shuffle(
     drop_last: bool,
 ) -> PyResult<Shuffle> {
     let blocks = block_wish(blocks)?;
+    let shard = shard(py, rank, world_size)?;
+    let last = if drop_last { LastStep::Drop } else { LastStep::Split };
+    Ok(Shuffle { seed, epoch, start, shard, last, blocks })
+}
+
+/// Which rank of how many: as given, else what torchrun sets, else the only one.
+pub fn shard(py: Python<'_>, rank: Option<u64>, world_size: Option<u64>) -> PyResult<Shard> {
     let (rank, world_size) = match (rank, world_size) {
         (Some(rank), Some(world_size)) => (rank, world_size),
         (None, None) => match (from_environment(py, "RANK")?, from_environment(py, "WORLD_SIZE")?) {
@@ -86,8 +90,7 @@ pub fn shuffle(
         },
         _ => return Err(PyValueError::new_err("rank and world_size go together: give both or none")),
     };
-    let last = if drop_last { LastStep::Drop } else { LastStep::Split };
-    Ok(Shuffle { seed, epoch, start, shard: Shard::new(rank, world_size).map_err(raise)?, last, blocks })
+    Shard::new(rank, world_size).map_err(raise)
 }
 
 /// Python's own view of the environment: `os.environ` can differ from the process's.
@@ -105,6 +108,20 @@ fn from_environment(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
     }
 }
 
+/// An entry of a state, whose version we know.
+pub fn from_state<'py>(state: &Bound<'py, PyDict>, key: &str) -> PyResult<Bound<'py, PyAny>> {
+    let missing =
+        |key: &str| PyValueError::new_err(format!("the state has no {key:?}: is it from state_dict()?"));
+    let get = |key: &str| state.get_item(key)?.ok_or_else(|| missing(key));
+    let version: u64 = get("version")?.extract()?;
+    if version != 1 {
+        return Err(PyValueError::new_err(format!(
+            "the state has version {version}, this Lowtide knows version 1"
+        )));
+    }
+    get(key)
+}
+
 /// `blocks=`: None, "auto", or the number of rows in a block.
 fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
     let Some(blocks) = blocks else { return Ok(BlockWish::Exact) };
@@ -120,6 +137,18 @@ fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
     }
 }
 
+/// Says in Python's log which way of access was taken, and why.
+pub fn log_choice(py: Python<'_>, path: &Path, access: Access, why: &str) -> PyResult<()> {
+    // Where nobody has imported logging nobody listens, and importing it takes longer than the first chunk.
+    let modules = py.import("sys")?.getattr("modules")?;
+    if modules.contains("logging")? {
+        let arguments = ("%s: access %s because %s", path, access.name(), why);
+        let logger = modules.get_item("logging")?.call_method1("getLogger", ("lowtide",))?;
+        logger.call_method1("debug", arguments)?;
+    }
+    Ok(())
+}
+
 impl Chunks {
     fn new(
         py: Python<'_>,
@@ -130,77 +159,11 @@ impl Chunks {
         for array in arrays {
             array.get().warn_unguarded(py)?;
         }
-        // Where nobody has imported logging nobody listens, and importing it takes longer than the first chunk.
-        let modules = py.import("sys")?.getattr("modules")?;
-        if modules.contains("logging")? {
-            let message = "%s: access %s because %s";
-            let path = arrays[0].get().inner.path().to_owned();
-            let arguments = (message, path, inner.access().name(), inner.why().to_owned());
-            modules
-                .get_item("logging")?
-                .call_method1("getLogger", ("lowtide",))?
-                .call_method1("debug", arguments)?;
-        }
+        log_choice(py, arrays[0].get().inner.path(), inner.access(), inner.why())?;
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();
-        Ok(Self { inner: Mutex::new(inner), holder: AtomicU32::new(0), descrs, yields })
-    }
-
-    /// Runs `f` on the iterator. The lock is taken without the interpreter's, so that whoever holds it can
-    /// come back to the interpreter; and it is asked for again and again, to look for signals meanwhile.
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        f: impl Send + FnOnce(&mut lowtide::Chunks, lowtide::plan::Interrupt<'_>) -> lowtide::Result<T>,
-    ) -> PyResult<T> {
-        let process = std::process::id();
-        let orphan = AtomicBool::new(false);
-        let answer = unlocked(py, |interrupt| {
-            let mut asked = Instant::now();
-            let mut chunks = loop {
-                if let Some(chunks) = self.lock(process) {
-                    break chunks;
-                }
-                if ![0, process].contains(&self.holder.load(Ordering::Acquire)) {
-                    orphan.store(true, Ordering::Relaxed);
-                    return Err(lowtide::Error::Interrupted);
-                }
-                std::thread::sleep(TURN);
-                if asked.elapsed() > SIGNALS {
-                    interrupt()?;
-                    asked = Instant::now();
-                }
-            };
-            let answer = f(&mut chunks, interrupt);
-            let _gate = lowtide::sys::fork_gate();
-            self.holder.store(0, Ordering::Release);
-            drop(chunks);
-            answer
-        });
-        if orphan.into_inner() {
-            return Err(PyRuntimeError::new_err(
-                "another thread was inside this iterator when the process was forked, so that it cannot be used here\n\
-                 hint: make a new one, and load the state that the parent's state_dict() gives",
-            ));
-        }
-        answer
-    }
-
-    /// The iterator, if no thread has it. Nobody forks between the lock and the note of who has it.
-    fn lock(&self, process: u32) -> Option<MutexGuard<'_, lowtide::Chunks>> {
-        let _gate = lowtide::sys::fork_gate();
-        let chunks = match self.inner.try_lock() {
-            Ok(chunks) => chunks,
-            Err(TryLockError::Poisoned(chunks)) => chunks.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        self.holder.store(process, Ordering::Release);
-        Some(chunks)
+        Ok(Self { inner: Turns::new(inner), descrs, yields })
     }
 }
-
-/// How often a thread asks for the iterator while another one has it, and for signals.
-const TURN: Duration = Duration::from_micros(50);
-const SIGNALS: Duration = Duration::from_millis(100);
 
 #[pymethods]
 impl Chunks {
@@ -210,7 +173,7 @@ impl Chunks {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let with_rows = matches!(self.yields, Yields::RowsAndArray | Yields::RowsAndTuple);
-        let step = self.with(py, |chunks, interrupt| {
+        let step = self.inner.with(py, |chunks, interrupt| {
             let Some(chunk) = chunks.next_chunk(interrupt).transpose()? else { return Ok(None) };
             let rows = with_rows.then(|| chunks.rows_at(chunk.positions()));
             Ok(Some((chunk, rows)))
@@ -231,26 +194,26 @@ impl Chunks {
 
     /// How many chunks are left.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let left = self.with(py, |chunks, _| Ok(chunks.remaining()))?;
+        let left = self.inner.with(py, |chunks, _| Ok(chunks.remaining()))?;
         usize::try_from(left).map_err(|_| PyValueError::new_err("more chunks than len() can say"))
     }
 
     /// The way of access that was taken.
     #[getter]
     fn access(&self, py: Python<'_>) -> PyResult<&'static str> {
-        self.with(py, |chunks, _| Ok(chunks.access().name()))
+        self.inner.with(py, |chunks, _| Ok(chunks.access().name()))
     }
 
     /// Why that one, in words.
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |chunks, _| Ok(chunks.why().to_owned()))
+        self.inner.with(py, |chunks, _| Ok(chunks.why().to_owned()))
     }
 
     /// Rows in a block, and blocks that are mixed; None for an exact shuffle.
     #[getter]
     fn blocks(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
-        let mix = self.with(py, |chunks, _| Ok(chunks.mix()))?;
+        let mix = self.inner.with(py, |chunks, _| Ok(chunks.mix()))?;
         Ok(mix.map(|mix| (mix.block_rows.get(), mix.buffer_blocks.get())))
     }
 
@@ -258,12 +221,12 @@ impl Chunks {
     /// shuffle (a ratio of standard deviations): 1.0 is perfect, and an exact shuffle is.
     #[getter]
     fn predicted_spread(&self, py: Python<'_>) -> PyResult<f64> {
-        self.with(py, |chunks, _| Ok(chunks.predicted_spread()))
+        self.inner.with(py, |chunks, _| Ok(chunks.predicted_spread()))
     }
 
     /// Where the pass stands, as the caller saw it: small, JSON-able, and good for any number of ranks.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = self.with(py, |chunks, _| chunks.state())?;
+        let state = self.inner.with(py, |chunks, _| chunks.state())?;
         let dict = PyDict::new(py);
         dict.set_item("version", 1)?;
         dict.set_item("order", state.order)?;
@@ -277,15 +240,7 @@ impl Chunks {
 
     /// Goes on from where a `state_dict` was taken, under any number of ranks.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        let missing =
-            |key: &str| PyValueError::new_err(format!("the state has no {key:?}: is it from state_dict()?"));
-        let get = |key: &str| state.get_item(key)?.ok_or_else(|| missing(key));
-        let version: u64 = get("version")?.extract()?;
-        if version != 1 {
-            return Err(PyValueError::new_err(format!(
-                "the state has version {version}, this Lowtide knows version 1"
-            )));
-        }
+        let get = |key: &str| from_state(state, key);
         let state = State {
             order: get("order")?.extract()?,
             seed: get("seed")?.extract()?,
@@ -299,6 +254,6 @@ impl Chunks {
                 None => None,
             },
         };
-        self.with(py, |chunks, _| chunks.load(&state))
+        self.inner.with(py, |chunks, _| chunks.load(&state))
     }
 }

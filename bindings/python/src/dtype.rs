@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyImportError, PyNotImplementedError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Our dtype for whatever `np.dtype` takes, and `"bfloat16"`, which it does not.
+/// Our dtype for whatever `np.dtype` takes, and for `"bfloat16"` and torch's dtypes, which it does not.
 pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     if let Ok(text) = given.cast::<PyString>()
         && let Ok(dtype) = Dtype::parse(text.to_str()?)
@@ -15,6 +15,12 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Dtype> {
         return Ok(dtype);
     }
     let py = given.py();
+    // torch.int64 and the like, which NumPy does not know.
+    if let Some(name) = given.str()?.to_str()?.strip_prefix("torch.")
+        && let Ok(dtype) = Dtype::parse(name)
+    {
+        return Ok(dtype);
+    }
     let descr = py.import("numpy")?.getattr("dtype")?.call1((given,))?;
     if !descr.getattr("fields")?.is_none() || !descr.getattr("subdtype")?.is_none() {
         return Err(PyNotImplementedError::new_err(format!(

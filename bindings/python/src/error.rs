@@ -16,12 +16,12 @@ pub fn raise(error: Error) -> PyErr {
         Error::Io { path, what, source, hint } => {
             let mut text = format!("cannot {what}: {}", without_number(&source));
             if !hint.is_empty() {
-                text = format!("{text}\nhint: {hint}\n");
+                text = format!("{text} (hint: {hint})"); // on one line: Python puts the path behind it
             }
             PyOSError::new_err((source.raw_os_error().unwrap_or(5), text, path.into_os_string()))
         }
         Error::Truncated { path, .. } => PyOSError::new_err((5, message, path.into_os_string())),
-        Error::Index { .. } => PyIndexError::new_err(message),
+        Error::Index { .. } | Error::Start { .. } => PyIndexError::new_err(message),
         Error::Unsupported { .. } => PyNotImplementedError::new_err(message),
         Error::Budget { .. } => PyMemoryError::new_err(message),
         Error::Interrupted => PyKeyboardInterrupt::new_err(()),

@@ -14,7 +14,10 @@ mod command;
 mod dtype;
 mod error;
 mod index;
+mod loader;
 mod memmap;
+mod tokens;
+mod turns;
 mod watch;
 mod zip;
 
@@ -26,12 +29,16 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Array>()?;
     module.add_class::<budget::Budget>()?;
     module.add_class::<chunks::Chunks>()?;
+    module.add_class::<loader::Loader>()?;
+    module.add_class::<tokens::Tokens>()?;
     module.add_class::<zip::Zip>()?;
     module.add_class::<watch::Watching>()?;
     module.add_class::<watch::Recorded>()?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(memmap::release, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(zip::zip, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
     module.add_function(wrap_pyfunction!(watch::parse_size, module)?)?;

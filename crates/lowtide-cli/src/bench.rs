@@ -3,7 +3,7 @@
 //! read.
 
 mod fio;
-mod machine;
+pub mod machine;
 mod page;
 mod report;
 mod start;

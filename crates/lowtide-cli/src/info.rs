@@ -1,51 +1,67 @@
-//! `lowtide info`: what a file is, what of it is in memory, and how it would be read.
+//! `lowtide info`: what files are, what of them is in memory, and how they would be read.
+//!
+//! An array or a stream of tokens: [`kind`] decides, by the flags, then by the first bytes, then by the name.
+//! Each is shown by a module of its own; [`here`] is what the machine can do for both.
 
-use crate::draw::{self, thousands};
-use crate::headerless::Headerless;
-use crate::{Failure, draw::GREEN};
-use lowtide::budget::human;
-use lowtide::choose::{Choice, Visit, access};
-use lowtide::format::{Container, Order, shape_text};
+mod array;
+mod here;
+mod tokens;
+
+use crate::draw::{self, GREEN};
+use crate::headerless::{Headerless, as_flags, is_integer};
+use crate::{Failure, info::here::Here};
+use lowtide::budget::{Budget, human};
+use lowtide::format::{Dialect, llmc, megatron, npy};
 use lowtide::meter::{self, Resident};
-use lowtide::{Array, Options, Result};
-use serde_json::{Value, json};
+use lowtide::{Access, Result};
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Say what files are: format, type, shape, what of them is in the page cache, and how they would be read
+/// Say what files are: an array's shape or a stream's tokens, what of them is in the page cache, and how they
+/// would be read
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files
+    /// Files; for tokens also folders, globs ('data/*.bin', quoted, is one stream) and Megatron prefixes
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     headerless: Headerless,
+    /// The dialect of token files: nanogpt, llmc, megatron, datatrove, npy, olmo or raw
+    #[arg(long, conflicts_with_all = ["shape", "offset"])]
+    format: Option<Dialect>,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What there is to say about one file.
-struct Info {
-    array: Array,
-    cached: Resident,
-    sequential: Choice,
-    shuffled: Choice,
+/// What there is to say, as names and values, for people and for programs.
+struct Answer {
+    title: String,
+    pairs: Vec<(&'static str, String)>,
+    notes: Vec<String>,
+    json: Value,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let options = args.headerless.options()?;
+    let _ = args.headerless.options()?; // what no file could fulfil is a wrong call
     let mut failed = false;
     let mut answers = Vec::new();
     for path in &args.paths {
-        match look(path, options.clone()) {
-            Ok(info) if args.json => answers.push(info.json()),
-            Ok(info) => info.print(),
+        match look(path, args) {
+            Ok(answer) if args.json => answers.push(answer.json),
+            Ok(answer) => {
+                draw::pairs(&answer.title, &answer.pairs);
+                answer.notes.iter().for_each(|note| draw::note(note));
+            }
             Err(error) => {
                 failed = true;
+                let message = as_flags(&error.to_string());
                 if args.json {
-                    answers.push(json!({ "path": path, "error": error.to_string() }));
+                    answers.push(json!({ "path": path, "error": message }));
                 }
-                draw::error(&error.to_string());
+                draw::error(&message);
             }
         }
     }
@@ -55,78 +71,77 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if failed { Err(Failure::Said) } else { Ok(()) }
 }
 
-fn look(path: &Path, options: Options) -> Result<Info> {
-    let array = options.open(path)?;
-    Ok(Info {
-        cached: meter::cache::of_path(path),
-        sequential: access(&array, Visit::Sequential)?,
-        shuffled: access(&array, Visit::Shuffled)?,
-        array,
-    })
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Array,
+    Tokens,
 }
 
-impl Info {
-    fn format(&self) -> String {
-        match self.array.layout().container {
-            Container::Npy { version } => format!("npy (version {version})"),
-            Container::Raw => "raw".into(),
-        }
+fn look(path: &Path, args: &Args) -> Result<Answer> {
+    match kind(path, args)? {
+        Kind::Array => array::look(path, args.headerless.options()?),
+        Kind::Tokens => tokens::look(path, args.headerless.dtype()?, args.format),
     }
+}
 
-    fn order(&self) -> &'static str {
-        match self.array.layout().order {
-            Order::C => "C",
-            Order::Fortran => "Fortran",
-        }
+/// Whether `path` is an array or tokens, where both could be meant. A `.bin` of integers is tokens, unless it is
+/// given a shape; NumPy's own header makes an array, whatever else reads it.
+fn kind(path: &Path, args: &Args) -> Result<Kind> {
+    let dtype = args.headerless.dtype()?;
+    if args.format.is_some() {
+        return Ok(Kind::Tokens);
     }
+    if args.headerless.has_place() || dtype.is_some_and(|dtype| !is_integer(dtype)) {
+        return Ok(Kind::Array);
+    }
+    if !path.is_file() {
+        return Ok(Kind::Tokens); // a folder, a glob, a prefix, or nothing at all
+    }
+    let mut head = [0; llmc::HEAD_LEN];
+    let len = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
+    let head = &head[..len];
+    let ends = |ends: &[&str]| path.extension().is_some_and(|end| ends.iter().any(|known| end == *known));
+    let tokens = !npy::is_npy(head) && {
+        let named = ends(&["bin", "ds", "idx", "index", "metadata"]) || ends(&["npy"]) && dtype.is_some();
+        named || llmc::is_llmc(head) || megatron::is_megatron(head)
+    };
+    Ok(if tokens { Kind::Tokens } else { Kind::Array })
+}
 
-    fn print(&self) {
-        let array = &self.array;
-        let cached = match self.cached {
-            Resident::Bytes(bytes) => format!("{} in the page cache", human(bytes)),
-            Resident::Unknown(why) => format!("unknown: {why}"),
-        };
-        let room = meter::room();
-        draw::pairs(
-            &array.path().display().to_string(),
-            &[
-                ("format", self.format()),
-                ("dtype", array.dtype().to_string()),
-                ("shape", format!("{}, {} order", shape_text(array.shape()), self.order())),
-                ("rows", format!("{} of {}", thousands(array.rows()), human(array.row_bytes() as u64))),
-                ("size", format!("{} from byte {}", human(array.nbytes()), array.layout().offset)),
-                ("memory", cached),
-                ("room", format!("{}: {}", human(room.bytes), room.because)),
-                ("budget", human(array.budget().limit())),
-                ("chunks", format!("{GREEN}{}{GREEN:#}: {}", self.sequential.access, self.sequential.why)),
-                ("shuffled", format!("{GREEN}{}{GREEN:#}: {}", self.shuffled.access, self.shuffled.why)),
-            ],
-        );
-    }
-
-    fn json(&self) -> Value {
-        let array = &self.array;
-        let room = meter::room();
-        json!({
-            "path": array.path(),
-            "format": self.format(),
-            "dtype": array.dtype().name(),
-            "numpy_dtype": array.dtype().numpy_str(),
-            "shape": array.shape(),
-            "order": self.order(),
-            "offset": array.layout().offset,
-            "rows": array.rows(),
-            "row_bytes": array.row_bytes(),
-            "bytes": array.nbytes(),
-            "cached_bytes": self.cached.bytes(),
-            "cached_unknown": if let Resident::Unknown(why) = self.cached { Some(why.to_string()) } else { None },
-            "room_bytes": room.bytes,
-            "room_because": room.because.to_string(),
-            "budget_bytes": array.budget().limit(),
-            "access": {
-                "chunks": { "access": self.sequential.access.name(), "why": self.sequential.why },
-                "shuffled": { "access": self.shuffled.access.name(), "why": self.shuffled.why },
-            },
-        })
-    }
+/// What both have: memory, room, budget, the ways of access and their reasons, and this machine.
+fn common(
+    cached: Resident,
+    budget: &Budget,
+    access: &[(&'static str, Access, String)],
+    here: &Here,
+) -> (Vec<(&'static str, String)>, Map<String, Value>) {
+    let room = meter::room();
+    let (memory, unknown) = match cached {
+        Resident::Bytes(bytes) => (format!("{} in the page cache", human(bytes)), None),
+        Resident::Unknown(why) => (format!("unknown: {why}"), Some(why)),
+    };
+    let mut pairs = vec![
+        ("memory", memory),
+        ("room", format!("{}: {}", human(room.bytes), room.because)),
+        ("budget", human(budget.limit())),
+    ];
+    pairs.extend(
+        access.iter().map(|(order, access, why)| (*order, format!("{GREEN}{access}{GREEN:#}: {why}"))),
+    );
+    pairs.push(("here", here.words()));
+    let chosen = access
+        .iter()
+        .map(|(order, access, why)| ((*order).to_owned(), json!({ "access": access.name(), "why": why })));
+    let chosen: Map<String, Value> = chosen.collect();
+    let json = json!({
+        "cached_bytes": cached.bytes(),
+        "cached_unknown": unknown,
+        "room_bytes": room.bytes,
+        "room_because": room.because.to_string(),
+        "budget_bytes": budget.limit(),
+        "access": chosen,
+        "here": here.json(),
+    });
+    let Value::Object(json) = json else { return (pairs, Map::new()) };
+    (pairs, json)
 }

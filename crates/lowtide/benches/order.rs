@@ -1,8 +1,8 @@
 //! Rows a second of the orders, on one core: `cargo bench -p lowtide --bench order`.
 //!
-//! The floor is 20 million. Plain timing, best of several: what disturbs a run only makes it slower.
+//! The floor is 20 million, for draws 50 million. Plain timing, best of several: what disturbs a run only makes it slower.
 
-use lowtide::order::{Order, Permutation, Sequential};
+use lowtide::order::{Draws, Order, Permutation, Sequential};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,11 @@ fn main() {
     for len in [65_535, 65_536, 65_537, 8_388_608, 1_000_000_007, (1 << 40) + 1, 1 << 63] {
         for batch in [12, 4_096] {
             report("permutation", &Permutation::new(len, 1, 2), batch);
+        }
+    }
+    for starts in [1_000_003, 1 << 40] {
+        for batch in [12, 4_096] {
+            report(&format!("draws from {starts}"), &Draws::new(starts, 1), batch);
         }
     }
     report("sequential", &Sequential::new(1 << 40), 4_096);

@@ -8,22 +8,19 @@ use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::choose::{self, CacheWish, Visit};
 use crate::chunks::{Chunks, Shuffle, Zip};
+use crate::data::{Data, Origin, can_be, fits_mapped};
 use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Layout, Order, byte_len};
+use crate::meter;
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::{Axis, Runs};
-use crate::store::{
-    Access, AdviseStore, Cache, DirectStore, Engine, MapStore, Read, ReadStore, RemapStore, Source, Store,
-    window_for,
-};
-use crate::{meter, sys};
+use crate::store::{Access, Cache, Read, Source, Store};
 use std::fmt;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
 /// How many runs of a selection are planned at once: 1.5 MiB of plan.
 const PLAN_RUNS: usize = 1 << 16;
@@ -112,29 +109,14 @@ impl Options {
 
     /// Opens the array.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
-        if self.access == Access::Map && self.cache == CacheWish::Drop {
-            return Err(Error::argument(
-                "access=\"map\" holds its pages, and what is mapped cannot be dropped from the page cache",
-                "access=\"advise\" or \"remap\" with cache=\"drop\" let go of both",
-            ));
-        }
+        can_be(self.access, self.cache)?;
         let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
         let source = Source::open(&path)?;
         let layout = self.layout(&source)?;
         let budget = self.budget.unwrap_or_else(|| Budget::default_for(meter::room().bytes));
-        if matches!(self.access, Access::Remap | Access::Advise) {
-            window_for(budget.limit())?; // refuse now, not at the first row
-        }
-        let opened = Opened { source: Arc::new(source), stores: Mutex::default(), random: Mutex::default() };
-        Ok(Array(Arc::new(Inner {
-            path,
-            layout,
-            access: self.access,
-            cache: self.cache,
-            budget,
-            opened: Mutex::new(Some(Arc::new(opened))),
-            fingerprint: OnceLock::new(),
-        })))
+        fits_mapped(self.access, &budget)?;
+        let data = Data::new(Origin::File(Arc::new(source)), self.access, self.cache, budget);
+        Ok(Array::over(Arc::new(data), layout))
     }
 
     fn layout(&self, source: &Source) -> Result<Layout> {
@@ -211,39 +193,23 @@ fn hex(head: &[u8]) -> String {
 pub struct Array(Arc<Inner>);
 
 struct Inner {
-    path: PathBuf,
     layout: Layout,
-    access: Access,
-    cache: CacheWish,
-    budget: Budget,
-    opened: Mutex<Option<Arc<Opened>>>,
-    fingerprint: OnceLock<String>,
-}
-
-/// A store that was made, and for what.
-type Made = (Access, Cache, Arc<dyn Store>);
-
-/// What `close` lets go.
-#[derive(Debug)]
-struct Opened {
-    source: Arc<Source>,
-    /// Made on first use.
-    stores: Mutex<Vec<Made>>,
-    /// The one for rows that somebody asks for.
-    random: Mutex<Option<Arc<dyn Store>>>,
+    /// From the beginning of one row to that of the next: less than a row where rows overlap.
+    stride: u64,
+    data: Arc<Data>,
 }
 
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = format::shape_text(&self.0.layout.shape);
-        write!(f, "Array({:?}, shape={shape}, dtype={})", self.0.path, self.dtype())
+        write!(f, "Array({:?}, shape={shape}, dtype={})", self.path(), self.dtype())
     }
 }
 
 impl Array {
     /// The file, as an absolute path.
     pub fn path(&self) -> &Path {
-        &self.0.path
+        self.data().path()
     }
 
     /// What the file's bytes mean.
@@ -277,74 +243,75 @@ impl Array {
         self.0.layout.nbytes()
     }
 
+    /// An array over opened bytes.
+    pub(crate) fn over(data: Arc<Data>, layout: Layout) -> Self {
+        let inner = layout.shape.get(1..).unwrap_or_default();
+        let stride = byte_len(inner, layout.dtype.itemsize()).unwrap_or(u64::MAX);
+        Self(Arc::new(Inner { layout, stride, data }))
+    }
+
+    /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
+    /// `rows` of them, from element `first` on. The caller checked that they are all there.
+    pub(crate) fn overlapping(&self, first: u64, stride: u64, len: usize, rows: usize) -> Self {
+        let item = self.dtype().itemsize() as u64;
+        let mut layout = self.0.layout.clone();
+        layout.offset += first * item;
+        layout.shape = vec![rows, len];
+        Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone() }))
+    }
+
+    /// Bytes from the beginning of one row to that of the next.
+    pub(crate) fn stride(&self) -> u64 {
+        self.0.stride
+    }
+
+    /// The opened bytes.
+    pub(crate) fn data(&self) -> &Data {
+        &self.0.data
+    }
+
     /// The way of access that was asked for; iterators say which one they took.
     pub fn access(&self) -> Access {
-        self.0.access
+        self.data().access()
     }
 
     /// What was asked for about the page cache.
     pub fn cache(&self) -> CacheWish {
-        self.0.cache
+        self.data().cache()
     }
 
     /// The budget that this array and all made from it share.
     pub fn budget(&self) -> &Budget {
-        &self.0.budget
+        self.data().budget()
     }
 
-    /// The open file, for those who want to ask the kernel about it.
+    /// The open file, for those who want to ask the kernel about it; of many, the first.
     pub fn source(&self) -> Result<Arc<Source>> {
-        self.opened().map(|o| o.source.clone())
+        match self.data().origin()? {
+            Origin::File(source) => Ok(source),
+            Origin::Files(files) => files.source(0),
+        }
     }
 
     /// Lets go of the file and its maps. Whatever is made from this array fails from now on; batches that
     /// were delivered stay what they are.
     pub fn close(&self) {
-        let Some(opened) = sys::locked(&self.0.opened, Option::take) else { return };
-        // A thread that reads ahead holds on to the file until it notices: a moment.
-        for _ in 0..2_000 {
-            if Arc::strong_count(&opened) == 1 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.data().close();
     }
 
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
-        self.opened().is_err()
-    }
-
-    fn opened(&self) -> Result<Arc<Opened>> {
-        let opened = sys::locked(&self.0.opened, |opened| opened.clone());
-        opened.ok_or_else(|| Error::Closed { path: self.0.path.clone() })
+        self.data().is_closed()
     }
 
     /// The store for a manual way of access, made on first use.
     pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
-        let opened = self.opened()?;
-        let known = |stores: &mut Vec<Made>| {
-            stores.iter().find(|(a, c, _)| (*a, *c) == (access, cache)).map(|(.., store)| store.clone())
-        };
-        if let Some(store) = sys::locked(&opened.stores, known) {
-            return Ok(store);
-        }
-        let (source, budget) = (&opened.source, &self.0.budget);
-        let window = || window_for(budget.limit());
-        let store: Arc<dyn Store> = match access {
-            Access::Map => Arc::new(MapStore::new(source)?),
-            Access::Remap => Arc::new(RemapStore::new(source.clone(), window()?, cache)),
-            Access::Advise => Arc::new(AdviseStore::new(source, window()?, cache)?),
-            Access::Direct => Arc::new(DirectStore::new(source.clone(), budget, Engine::available())?),
-            Access::Read | Access::Auto => Arc::new(ReadStore::new(source.clone(), cache)),
-        };
-        // Two threads may have made one at the same time: the first stays.
-        Ok(sys::locked(&opened.stores, |stores| {
-            known(stores).unwrap_or_else(|| {
-                stores.push((access, cache, store.clone()));
-                store
-            })
-        }))
+        self.data().store(access, cache)
+    }
+
+    /// The store for rows that somebody asks for, chosen on first use.
+    pub(crate) fn random_store(&self) -> Result<Arc<dyn Store>> {
+        self.data().random_store(|| choose::access(self, Visit::Random))
     }
 
     /// The elements that `axes` select, one entry for each axis, as a fresh batch of the caller's.
@@ -356,7 +323,7 @@ impl Array {
             || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
         let bytes = byte_len(&shape, self.dtype().itemsize()).ok_or_else(too_large)?;
         self.check(&axes)?;
-        let mut block = Block::for_caller(&self.0.budget, usize::try_from(bytes).map_err(|_| too_large())?)?;
+        let mut block = Block::for_caller(self.budget(), usize::try_from(bytes).map_err(|_| too_large())?)?;
         self.select_into(axes, &mut block, interrupt)?;
         Ok(Batch::new(block, self.dtype(), shape, self.0.layout.order))
     }
@@ -365,17 +332,7 @@ impl Array {
     /// the file's order of axes: reversed for a Fortran-ordered file.
     pub fn select_into(&self, axes: Vec<Axis>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         self.check(&axes)?;
-        let opened = self.opened()?;
-        let store = sys::locked(&opened.random, |known| known.clone());
-        let store = if let Some(store) = store {
-            store
-        } else {
-            let choice = choose::access(self, Visit::Random)?;
-            let store = self.store(choice.access, choice.cache)?;
-            sys::locked(&opened.random, |known| *known = Some(store.clone()));
-            store
-        };
-        self.fill(axes, &*store, out, interrupt)
+        self.fill(axes, &*self.random_store()?, out, interrupt)
     }
 
     fn fill(
@@ -385,10 +342,7 @@ impl Array {
         out: &mut [u8],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let stop = || match self.opened() {
-            Ok(_) => interrupt(),
-            Err(closed) => Err(closed),
-        };
+        let stop = || self.data().stop(interrupt);
         let Layout { order, offset, dtype, .. } = self.0.layout;
         let mut shape = self.shape().to_vec();
         if order == Order::Fortran {
@@ -417,7 +371,7 @@ impl Array {
             reads.extend(
                 part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }),
             );
-            plan::fetch(store, &self.0.budget, &mut reads, &stop)?;
+            plan::fetch(store, self.budget(), &mut reads, &stop)?;
             reads = reuse(reads);
         }
         Ok(())
@@ -462,22 +416,7 @@ impl Array {
 
     /// What this file is, in a few hexadecimal digits: element type, size, first and last 4 KiB.
     pub fn fingerprint(&self) -> Result<String> {
-        if let Some(known) = self.0.fingerprint.get() {
-            return Ok(known.clone());
-        }
-        let source = self.source()?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(self.dtype().numpy_str().as_bytes());
-        hasher.update(&source.len().to_le_bytes());
-        let part = usize::try_from(source.len()).unwrap_or(usize::MAX).min(4096);
-        for offset in [0, source.len() - part as u64] {
-            let mut bytes = vec![0; part];
-            let read = source.file().read_exact_at(&mut bytes, offset);
-            read.map_err(|e| Error::io(source.path(), "read the file", e))?;
-            hasher.update(&bytes);
-        }
-        let digest = hasher.finalize().to_hex()[..32].to_owned();
-        Ok(self.0.fingerprint.get_or_init(|| digest).clone())
+        self.data().fingerprint(self.dtype())
     }
 }
 

@@ -1,7 +1,8 @@
 //! What the caller gets: elements in memory, owned.
 
+use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::format::{Dtype, Element, Order};
+use crate::format::{Dtype, Element, Order, byte_len};
 use crate::pool::Block;
 
 /// Elements in memory, the caller's. Dropping it returns the memory to the pool it came from.
@@ -36,6 +37,20 @@ impl Batch {
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// An empty place for elements of the caller's own kind, to be filled.
+    pub(crate) fn blank<T: Element>(budget: &Budget, shape: Vec<usize>) -> Result<Self> {
+        let too_large = || Error::argument("the batch is too large: its size does not fit in 63 bits", "");
+        let bytes = byte_len(&shape, size_of::<T>()).and_then(|n| usize::try_from(n).ok());
+        let block = Block::for_caller(budget, bytes.ok_or_else(too_large)?)?;
+        Ok(Self::new(block, Dtype::native(T::KIND), shape, Order::C))
+    }
+
+    /// The elements of a batch that was made for `T`.
+    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        debug_assert_eq!(self.dtype, Dtype::native(T::KIND));
+        self.block.elements_mut()
     }
 
     /// The elements as they stand in the file.

@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::budget::human;
 use crate::error::{Error, Result};
+use crate::meter;
 use crate::store::{Access, Cache, sigbus, window_for};
-use crate::{meter, sys};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -95,8 +95,19 @@ pub struct Choice {
     pub access: Access,
     /// What happens to what we bring in.
     pub cache: Cache,
+    /// Whether it was certain, or is to be tried.
+    pub sure: Sure,
     /// For people.
     pub why: String,
+}
+
+/// How sure a choice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sure {
+    /// The facts decide.
+    Certain,
+    /// `advise` or `read`, whichever proves faster: see [`Trial`].
+    Trial,
 }
 
 /// Smaller rows than this are served faster from a mapped window than by a read each (BENCHMARKS.md).
@@ -105,14 +116,14 @@ const SMALL_ROW: u64 = 16 << 10;
 impl Facts {
     /// The facts about an array, as they are now.
     pub fn of(array: &Array, visit: Visit) -> Result<Self> {
-        let source = array.source()?;
+        let origin = array.data().origin()?;
         Ok(Self {
             access: array.access(),
             cache: array.cache(),
             visit,
             row: array.row_bytes() as u64,
-            len: source.len(),
-            cached: sys::cached_estimate(&*source, source.len()).ok(),
+            len: origin.len(),
+            cached: origin.cached(),
             room: meter::room().bytes,
             budget: array.budget().limit(),
             direct: array.access() == Access::Auto && array.store(Access::Direct, Cache::Drop).is_ok(),
@@ -123,9 +134,17 @@ impl Facts {
     /// The choice for these facts.
     pub fn choose(&self) -> Choice {
         let (cache, because) = self.cache();
-        let (access, why) = match self.access {
-            Access::Auto => self.automatic(cache),
-            manual => (manual, format!("access={:?} was asked for", manual.name())),
+        let (access, sure, why) = match self.access {
+            Access::Auto if self.is_for_trial() => (
+                Access::Advise,
+                Sure::Trial,
+                "the file is in the page cache, and small rows come through a bounded mapped window or by reads, whichever proves faster".into(),
+            ),
+            Access::Auto => {
+                let (access, why) = self.automatic(cache);
+                (access, Sure::Certain, why)
+            }
+            manual => (manual, Sure::Certain, format!("access={:?} was asked for", manual.name())),
         };
         // A held map keeps its pages from being dropped; unbuffered reads bring nothing in.
         let cache = match access {
@@ -135,7 +154,7 @@ impl Facts {
         };
         let said = self.access != Access::Auto || self.cache != CacheWish::Auto || access == Access::Direct;
         let why = if said { why } else { format!("{why}; {because}") };
-        Choice { access, cache, why }
+        Choice { access, cache, sure, why }
     }
 
     fn cache(&self) -> (Cache, String) {
@@ -166,16 +185,18 @@ impl Facts {
         self.cached.is_some_and(|cached| cached >= self.len / 10 * 9)
     }
 
+    /// Whether small rows of a file in memory are read ahead, and a mapped window is possible.
+    fn is_for_trial(&self) -> bool {
+        self.is_warm()
+            && matches!(self.visit, Visit::Shuffled | Visit::Blocks)
+            && self.row < SMALL_ROW
+            && self.guarded
+            && window_for(self.budget).is_ok()
+    }
+
     fn automatic(&self, cache: Cache) -> (Access, String) {
-        let windows = self.guarded && window_for(self.budget).is_ok();
         if self.is_warm() {
-            return match self.visit {
-                Visit::Shuffled | Visit::Blocks if self.row < SMALL_ROW && windows => (
-                    Access::Advise,
-                    format!("{WARM_SMALL} a bounded mapped window or by reads, whichever proves faster"),
-                ),
-                _ => (Access::Read, "the file is in the page cache, and reads copy from there".into()),
-            };
+            return (Access::Read, "the file is in the page cache, and reads copy from there".into());
         }
         match cache {
             Cache::Keep if self.visit == Visit::Sequential && self.direct => {
@@ -219,7 +240,7 @@ impl Trial {
 
     /// Replaces a choice between the two by what has proved faster.
     pub fn decide(&mut self, choice: &mut Choice) {
-        if !Self::CANDIDATES.contains(&choice.access) || !choice.why.starts_with(WARM_SMALL) {
+        if choice.sure == Sure::Certain {
             return;
         }
         self.groups += 1;
@@ -235,15 +256,12 @@ impl Trial {
         // Only what was read from memory counts: a cold group would speak against reads for ever.
         if let Some(i) = Self::CANDIDATES.iter().position(|&a| a == choice.access)
             && chunks >= Self::LEAST
-            && choice.why.starts_with(WARM_SMALL)
+            && choice.sure == Sure::Trial
         {
             self.rates[i] = chunks as f64 / took.as_secs_f64().max(1e-9);
         }
     }
 }
-
-/// How the reason for [`Trial`] begins.
-const WARM_SMALL: &str = "the file is in the page cache, and small rows come through";
 
 /// Whether a mapped way of access could end in SIGBUS because somebody put a handler over ours.
 pub fn unguarded(access: Access) -> bool {

@@ -275,7 +275,12 @@ enum Reading {
 
 impl Chunks {
     fn with(arrays: Vec<Array>, shuffle: Shuffle, pass: Pass, steps: Steps) -> Result<Self> {
-        let spec = Arc::new(Spec { arrays, pass, steps });
+        Self::of(Spec { arrays, pass, steps, ahead: u64::MAX }, shuffle)
+    }
+
+    /// Any rows in any order: what a loader of windows makes.
+    pub(crate) fn of(spec: Spec, shuffle: Shuffle) -> Result<Self> {
+        let spec = Arc::new(spec);
         let choices = spec.choose()?;
         let choice = choices[0].clone();
         let overlap = Arc::new(AtomicBool::new(true));
@@ -299,6 +304,14 @@ impl Chunks {
         self.spec.steps.count() - self.delivered
     }
 
+    /// The position that all ranks together have reached, as the caller saw it.
+    pub(crate) fn position(&self) -> u64 {
+        match self.delivered {
+            0 => self.spec.steps.start(),
+            n => self.spec.steps.position_after(n - 1),
+        }
+    }
+
     /// The rows at some positions of this pass.
     pub fn rows_at(&self, positions: Range<u64>) -> Vec<u64> {
         let mut rows = vec![0; usize::try_from(positions.end.saturating_sub(positions.start)).unwrap_or(0)];
@@ -311,13 +324,8 @@ impl Chunks {
         let Shuffle { seed, epoch, .. } = self.shuffle;
         let fingerprints: Vec<String> =
             self.spec.arrays.iter().map(Array::fingerprint).collect::<Result<_>>()?;
-        let steps = &self.spec.steps;
-        let done = self.delivered == steps.count();
-        let position = match self.delivered {
-            _ if done => 0,
-            0 => steps.start(),
-            n => steps.position_after(n - 1),
-        };
+        let done = self.remaining() == 0;
+        let position = if done { 0 } else { self.position() };
         Ok(State {
             order: self.order().into(),
             seed,
@@ -423,7 +431,7 @@ impl Chunks {
                 Reading::Here(Reader::new(self.spec.clone(), choices, self.delivered, self.overlap.clone()));
         }
         if let Reading::Here(reader) = &mut self.reading {
-            if reader.is_quick() {
+            if self.spec.ahead == 0 || reader.is_quick() {
                 return reader.produce(interrupt);
             }
             if let Reading::Here(reader) = std::mem::replace(&mut self.reading, Reading::Nobody) {
@@ -452,7 +460,7 @@ impl Iterator for Chunks {
 }
 
 /// Refuses what cannot fit before anything is read.
-fn fits(array: &Array, rows: usize) -> Result<()> {
+pub(crate) fn fits(array: &Array, rows: usize) -> Result<()> {
     let limit = array.budget().limit();
     let rows = (rows as u64).min(array.rows());
     let needs = Block::cost(chunk_bytes(array, rows));

@@ -69,6 +69,18 @@ pub enum Error {
         /// How many there are.
         size: u64,
     },
+    /// A window that does not lie inside the stream of tokens.
+    #[error("start {start} is out of range: {}", inside(*.block, *.last, *.tokens))]
+    Start {
+        /// The start as the caller gave it, negative if it was.
+        start: i128,
+        /// Tokens of x, one fewer than are read.
+        block: u64,
+        /// The last possible start, or −1.
+        last: i128,
+        /// How many tokens there are.
+        tokens: u64,
+    },
     /// An argument that makes no sense, found before any file is touched.
     #[error("{what}{hint}", hint = Hint(.hint))]
     Argument {
@@ -102,11 +114,21 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// The object was closed.
-    #[error("{path}: this array has been closed", path = .path.display())]
+    #[error("{path}: this has been closed", path = .path.display())]
     Closed {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Where windows can start, in words.
+fn inside(block: u64, last: i128, tokens: u64) -> String {
+    let window = format!("windows of {block} tokens and the one after them");
+    if last < 0 {
+        format!("no {window} fit into a stream of {tokens}")
+    } else {
+        format!("{window} start at 0 to {last}, there are {tokens} tokens")
+    }
 }
 
 /// Prints as `\nhint: …`, or as nothing.
@@ -143,7 +165,11 @@ impl Error {
             | Self::Argument { hint, .. }
             | Self::Unsupported { hint, .. }
             | Self::Budget { hint, .. } => *hint = new.into(),
-            Self::Truncated { .. } | Self::Index { .. } | Self::Closed { .. } | Self::Interrupted => {}
+            Self::Truncated { .. }
+            | Self::Index { .. }
+            | Self::Start { .. }
+            | Self::Closed { .. }
+            | Self::Interrupted => {}
         }
         self
     }

@@ -34,6 +34,8 @@ const PIECE_WARM: usize = 256 << 10;
 const PARTS: usize = 4;
 /// Below this many nanoseconds of expected work, waking a thread (5 µs, and 20 until it runs) gains too little.
 const ALONE: f64 = 50_000.0;
+/// So many reads are quickly looked through for any that could be merged.
+const FEW: usize = 64;
 /// What touching a row in memory costs at least, in nanoseconds, whatever a store says of its requests.
 const TOUCH: f64 = 100.0;
 /// Copying one byte out of the scratch, in nanoseconds: 10 GB/s, in cache.
@@ -70,7 +72,7 @@ pub fn extents(
     cost: Cost,
 ) -> impl Iterator<Item = Extent> {
     let mut sorted = sorted.enumerate().peekable();
-    let cap = if cost.waits() { CAP } else { CAP_WARM };
+    let cap = if cost.waits { CAP } else { CAP_WARM };
     std::iter::from_fn(move || {
         let (index, bytes) = sorted.next()?;
         let mut extent = Extent { bytes, reads: index..index + 1 };
@@ -81,7 +83,7 @@ pub fn extents(
             let overlap = extent.bytes.end.min(next.end).saturating_sub(next.start) as f64;
             let extra =
                 (gap - overlap) * cost.byte + (next.end - next.start) as f64 * SCATTER + scatter_first;
-            // Overlaps make `extra` negative: they too need a scratch to be merged in.
+            // Where requests cost nothing there is no scratch to merge in, whatever two reads have in common.
             if extra >= cost.request || cost.request <= 0.0 {
                 break;
             }
@@ -111,7 +113,7 @@ pub fn fetch(
 ) -> Result<()> {
     let cost = store.cost();
     let bytes: usize = reads.iter().map(|r| r.into.len()).sum();
-    let piece = if cost.waits() { PIECE } else { PIECE_WARM };
+    let piece = if cost.waits { PIECE } else { PIECE_WARM };
     if reads.iter().any(|r| r.into.len() > piece) {
         // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
         let mut pieces = Vec::with_capacity(reads.len() + bytes / piece);
@@ -136,12 +138,12 @@ fn fetch_pieces(
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let expected = reads.len() as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
-    let threads = if expected < ALONE { 1 } else { store.threads().clamp(1, reads.len().max(1)) };
+    let threads = if expected < ALONE { 1 } else { store.threads(reads.len()).clamp(1, reads.len().max(1)) };
     let count = reads.len();
     // From memory, more parts than threads: who comes late or is slow does fewer of them. From a disk one each:
     // every thread goes through a stretch of the file by itself.
     let share =
-        if cost.waits() || threads == 1 { count.div_ceil(threads) } else { count.div_ceil(threads * PARTS) };
+        if cost.waits || threads == 1 { count.div_ceil(threads) } else { count.div_ceil(threads * PARTS) };
     let parts = Mutex::new(parts(reads, share.max(1)).into_iter());
     let began = Instant::now();
     let answer = Mutex::new((0, 0, 0, Ok(())));
@@ -260,7 +262,14 @@ impl Hand {
         mut cost: Cost,
         interrupt: Interrupt<'_>,
     ) -> Result<(usize, usize)> {
-        if self.scratch.is_none() && reads.len() > 1 && cost.request > 0.0 {
+        let merges = |reads: &[Read<'_>]| {
+            extents(reads.iter().map(|r| r.offset..r.end()), cost).any(|e| e.is_merged())
+        };
+        if self.scratch.is_none()
+            && reads.len() > 1
+            && cost.request > 0.0
+            && (reads.len() > FEW || merges(reads))
+        {
             self.scratch = scratch(budget, cost)?;
         }
         if self.scratch.is_none() {
@@ -296,7 +305,7 @@ impl Hand {
 
 /// Memory to merge reads in: from a disk as much as is to be in flight, if the budget has it.
 fn scratch(budget: &Budget, cost: Cost) -> Result<Option<Block>> {
-    if cost.waits() {
+    if cost.waits {
         let fair = usize::try_from(budget.limit() / 32).unwrap_or(0);
         let large = Block::counted(budget, SCRATCH_COLD.min(fair))?;
         if large.as_ref().is_some_and(|block| block.len() >= SCRATCH_WARM) {
@@ -398,7 +407,7 @@ mod tests {
             self.cost
         }
 
-        fn threads(&self) -> usize {
+        fn threads(&self, _requests: usize) -> usize {
             3
         }
     }
@@ -409,9 +418,10 @@ mod tests {
             starts in prop::collection::vec(0u64..200_000, 0..400),
             len in 0usize..3000,
             request in prop::sample::select(vec![0.0, 100.0, 500.0, 100_000.0]),
+            per_byte in prop::sample::select(vec![0.01, 0.1, 0.5, 50.0]),
             budget in prop::sample::select(vec![1u64 << 10, 64 << 20]),
         ) {
-            let cost = Cost { request, byte: 0.1 };
+            let cost = Cost { request, byte: per_byte, waits: request > 5_000.0 };
             let store = Numbers { len: 203_000, cost, asked: Mutex::default() };
             let mut out: Vec<Vec<u8>> = starts.iter().map(|_| vec![0; len]).collect();
             let mut reads: Vec<Read<'_>> =
@@ -434,7 +444,7 @@ mod tests {
 
     #[test]
     fn neighbours_merge_and_strangers_do_not() {
-        let cost = Cost { request: 500.0, byte: 0.1 };
+        let cost = Cost { request: 500.0, byte: 0.1, waits: false };
         let of = |ranges: &[Range<u64>]| -> Vec<(usize, usize)> {
             extents(ranges.iter().cloned(), cost).map(|e| (e.reads.start, e.reads.end)).collect()
         };
@@ -451,7 +461,7 @@ mod tests {
 
     #[test]
     fn no_request_outgrows_its_scratch_however_dear_requests_are() {
-        let cost = Cost { request: 1e9, byte: 0.1 };
+        let cost = Cost { request: 1e9, byte: 0.1, waits: true };
         let store = Numbers { len: 64 << 20, cost, asked: Mutex::default() };
         let mut out = vec![[0; 100]; 30];
         let starts: Vec<u64> = (0..10).flat_map(|i| [0, 100, 1 << 20].map(|at| at + (i << 22))).collect();
@@ -464,7 +474,11 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_read_twice_where_there_is_no_scratch() {
-        let store = Numbers { len: 1000, cost: Cost { request: 500.0, byte: 0.5 }, asked: Mutex::default() };
+        let store = Numbers {
+            len: 1000,
+            cost: Cost { request: 500.0, byte: 0.5, waits: false },
+            asked: Mutex::default(),
+        };
         let mut out = vec![[0; 100]; 3];
         let mut reads: Vec<_> = out.iter_mut().map(|into| Read { offset: 7, into }).collect();
         fetch(&store, &Budget::new(1000).unwrap(), &mut reads, &|| Ok(())).unwrap();
@@ -473,7 +487,11 @@ mod tests {
 
     #[test]
     fn long_work_can_be_interrupted() {
-        let store = Numbers { len: 1 << 30, cost: Cost { request: 0.0, byte: 0.1 }, asked: Mutex::default() };
+        let store = Numbers {
+            len: 1 << 30,
+            cost: Cost { request: 0.0, byte: 0.1, waits: false },
+            asked: Mutex::default(),
+        };
         let mut out = vec![0; 200 << 20];
         let stop = || Err(Error::argument("stopped", ""));
         let budget = Budget::new(1 << 20).unwrap();

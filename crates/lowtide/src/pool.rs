@@ -15,8 +15,11 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// From here on a slab is a mapping of its own: dropping it really gives the memory back to the system.
-const MAPPED: usize = 128 << 10;
+/// From here on a slab is a mapping of its own: dropping it really gives the memory back to the system. The
+/// system's allocator keeps what it is given back, in a heap for each thread: a budget of 48 MiB became 60.
+const MAPPED: usize = 4 << 10;
+/// Up to here capacities are powers of two.
+const SMALL: usize = 128 << 10;
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
 const ALIGN: usize = 64;
 
@@ -35,7 +38,7 @@ unsafe impl Sync for Slab {}
 impl Slab {
     /// The capacity that a request is rounded up to, so that requests of about one size share slabs.
     fn class(len: usize) -> Option<usize> {
-        if len < MAPPED {
+        if len < SMALL {
             return Some(len.max(ALIGN).next_power_of_two());
         }
         // An eighth of the next power of two at most is wasted, and that is address space: pages that
@@ -227,6 +230,12 @@ impl Block {
     pub(crate) fn elements<T: Element>(&self) -> &[T] {
         // SAFETY: `Element` is sealed: plain numbers, of which every bit pattern is one. Slabs are aligned to 64.
         unsafe { self.align_to::<T>().1 }
+    }
+
+    /// The bytes as numbers, to be filled.
+    pub(crate) fn elements_mut<T: Element>(&mut self) -> &mut [T] {
+        // SAFETY: as in `elements`, and whatever number is written there, its bytes are bytes.
+        unsafe { self.align_to_mut::<T>().1 }
     }
 
     /// The first byte, for a foreign owner such as NumPy that keeps this block alive while it looks.

@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::choose::{self, Choice, Trial, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
-use crate::order::{Blocks, Order, Permutation, Sequential, Steps};
+use crate::order::{Blocks, Draws, Order, Permutation, Sequential, Steps};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::prefetch::Produce;
@@ -28,8 +28,15 @@ const LARGE_ROW: usize = 64 << 10;
 /// one chunk's memory, used again and again, stays in the processor's cache, and that is worth twice what a
 /// second thread is (measured: 8 GB/s ahead, 15 GB/s at once).
 const AHEAD_COLD: u64 = 32 << 20;
+/// The same for rows drawn at random from memory: they are read ahead by a second thread, and must still be in
+/// the processor's cache when the caller takes them.
+const AHEAD_WARM: u64 = 1 << 20;
 /// Threads' stacks, lists of requests, rings: some megabytes that are nobody's block. They are left room for.
 const UNCOUNTED: u64 = 6 << 20;
+/// The same for each thread that reads: its stack, and what the system's allocator keeps for it.
+const THREAD: u64 = 256 << 10;
+/// A look-ahead of fewer chunks than this gains nothing from being sorted.
+const SORTED: u64 = 16;
 /// How long a choice of `auto` holds: what is in memory changes while we read.
 const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
 /// What planning one row takes: its number, and where it goes.
@@ -47,6 +54,8 @@ pub(crate) enum Pass {
     Exact(Permutation),
     /// Whole blocks, mixed.
     Blocks(Blocks),
+    /// Any row, again and again.
+    Draws(Draws),
 }
 
 impl Pass {
@@ -55,6 +64,7 @@ impl Pass {
             Self::Sequential(order) => order,
             Self::Exact(order) => order,
             Self::Blocks(order) => order,
+            Self::Draws(order) => order,
         }
     }
 
@@ -63,6 +73,7 @@ impl Pass {
             Self::Sequential(_) => Visit::Sequential,
             Self::Exact(_) => Visit::Shuffled,
             Self::Blocks(_) => Visit::Blocks,
+            Self::Draws(_) => Visit::Random,
         }
     }
 }
@@ -73,6 +84,8 @@ pub(crate) struct Spec {
     pub(crate) arrays: Vec<Array>,
     pub(crate) pass: Pass,
     pub(crate) steps: Steps,
+    /// How many chunks may be read before they are asked for.
+    pub(crate) ahead: u64,
 }
 
 impl Spec {
@@ -80,9 +93,17 @@ impl Spec {
         self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
     }
 
+    /// In which order rows are visited. What is read ahead is sorted; without look-ahead there is nothing to sort.
+    pub(crate) fn visit(&self) -> Visit {
+        match self.pass.visit() {
+            Visit::Shuffled if self.ahead < SORTED => Visit::Random,
+            visit => visit,
+        }
+    }
+
     /// How each array is read now.
     pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
-        self.arrays.iter().map(|array| choose::access(array, self.pass.visit())).collect()
+        self.arrays.iter().map(|array| choose::access(array, self.visit())).collect()
     }
 }
 
@@ -156,7 +177,7 @@ impl Reader {
     /// thread, and chunks in file order that come from memory.
     pub(crate) fn is_quick(&self) -> bool {
         let from_memory = |(array, choice): (&Array, &Choice)| {
-            array.store(choice.access, choice.cache).is_ok_and(|store| !store.cost().waits())
+            array.store(choice.access, choice.cache).is_ok_and(|store| !store.cost().waits)
         };
         self.next == 0
             || self.spec.pass.visit() == Visit::Sequential
@@ -234,23 +255,29 @@ impl Reader {
             let budget = array.budget();
             let windows = windows(array, choice);
             // An eighth stays free: for scratch, for a second iterator, for the chunk in the caller's hand.
-            let room = (budget.limit() / 8 * 7).saturating_sub(windows + UNCOUNTED.min(budget.limit() / 8));
+            let store = array.store(choice.access, choice.cache)?;
+            let uncounted = UNCOUNTED + THREAD * store.threads(usize::MAX) as u64;
+            let room = (budget.limit() / 8 * 7).saturating_sub(windows + uncounted.min(budget.limit() / 6));
             let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
             let room = (room / groups).min(budget.available().saturating_sub(windows));
             // Arrays that share a budget share its room.
             let sharing = self.spec.arrays.iter().filter(|a| a.budget().is(budget)).count() as u64;
             let chunk = Block::cost(chunk_bytes(array, rows)).saturating_add(rows * PLAN_BYTES).max(1);
             most = most.min(room / sharing / chunk);
-            if self.spec.pass.visit() == Visit::Sequential || array.row_bytes() >= LARGE_ROW {
+            let visit = self.spec.visit();
+            if matches!(visit, Visit::Sequential | Visit::Random) || array.row_bytes() >= LARGE_ROW {
                 // Nothing is gained by sorting: enough to keep the store's threads busy.
-                let store = array.store(choice.access, choice.cache)?;
-                let busy = if store.cost().waits() { AHEAD_COLD } else { 0 };
+                let waits = store.cost().waits;
+                let busy = match visit {
+                    _ if waits => AHEAD_COLD,
+                    Visit::Random => AHEAD_WARM,
+                    _ => 0,
+                };
                 most = most.min(busy / chunk);
             } else {
                 // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
                 // is read, without steps between: the first sweep brings the whole file in.
-                let first_sweep =
-                    choice.cache == Cache::Keep && array.store(choice.access, choice.cache)?.cost().waits();
+                let first_sweep = choice.cache == Cache::Keep && store.cost().waits;
                 growth = if first_sweep { u64::MAX } else { 8 };
             }
         }
@@ -260,7 +287,8 @@ impl Reader {
             let crossing = |step: &u64| self.spec.steps.range(*step).is_some_and(|range| range.start < end);
             return Ok((self.next..self.spec.steps.count()).take_while(crossing).count() as u64);
         }
-        Ok(most.min(self.ahead.saturating_mul(growth)).max(1))
+        // One group is in the caller's hands while the next is read.
+        Ok(most.min(self.ahead.saturating_mul(growth)).min(self.spec.ahead / 2).max(1))
     }
 
     /// The position up to which the next group may read: the end of the mix that is under way.
@@ -324,7 +352,7 @@ impl Reader {
     /// Where the next group comes from.
     fn store(&self, array: &Array, choice: &Choice) -> Result<Arc<dyn Store>> {
         let store = array.store(choice.access, choice.cache)?;
-        let brings_in = choice.access == Access::Read && choice.cache == Cache::Keep && store.cost().waits();
+        let brings_in = choice.access == Access::Read && choice.cache == Cache::Keep && store.cost().waits;
         if self.next == 0
             && brings_in
             && array.access() == Access::Auto
@@ -354,13 +382,16 @@ impl Reader {
         }
         let ranges = (self.next..).map_while(|step| self.spec.steps.range(step));
         let mut reads = Vec::new();
-        if let Pass::Sequential(_) = self.spec.pass {
+        let stride = array.stride();
+        if let Pass::Sequential(_) = self.spec.pass
+            && stride == row as u64
+        {
             if array.layout().order == AxisOrder::Fortran {
                 return ranges
                     .zip(out)
                     .try_for_each(|(range, out)| array.rows_into(range, store, out, interrupt));
             }
-            let offset = |range: Range<u64>| array.layout().offset + range.start * row as u64;
+            let offset = |range: Range<u64>| array.layout().offset + range.start * stride;
             reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
             return plan::fetch(store, array.budget(), &mut reads, interrupt);
         }
@@ -379,7 +410,7 @@ impl Reader {
                 continue;
             }
             let at = |position: u64| usize::try_from(position - range.start).unwrap_or(0);
-            let offset = |n: u64| array.layout().offset + n * row as u64;
+            let offset = |n: u64| array.layout().offset + n * stride;
             let places = out[at(span.start) * row..at(span.end) * row].chunks_exact_mut(row);
             reads.extend(places.zip(&mut rows).map(|(into, n)| Read { offset: offset(n), into }));
         }

@@ -35,6 +35,11 @@ pub fn cores() -> usize {
     cores
 }
 
+/// How many descriptors this process may have open.
+pub fn descriptor_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// How many bytes of `offset..offset + len` are in the page cache (`len` 0: to the end). Linux 6.5.
 ///
 /// # Errors
@@ -86,10 +91,22 @@ pub fn cached_estimate(file: &impl AsRawFd, len: u64) -> io::Result<u64> {
 /// # Errors
 /// `EOPNOTSUPP` where the filesystem or the kernel cannot.
 pub fn read_uncached(file: &impl AsRawFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    read_flagged(file, into, offset, libc::RWF_DONTCACHE)
+}
+
+/// Reads at an offset what is in the page cache; what is not is brought in meanwhile. Linux 4.14.
+///
+/// # Errors
+/// `EAGAIN` where nothing of it is there, `EOPNOTSUPP` where the filesystem or the kernel cannot tell.
+pub fn read_cached(file: &impl AsRawFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    read_flagged(file, into, offset, libc::RWF_NOWAIT)
+}
+
+fn read_flagged(file: &impl AsRawFd, into: &mut [u8], offset: u64, flags: i32) -> io::Result<usize> {
     let at = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: one vector over a live buffer of exactly that length, which we may write.
-    let got = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_DONTCACHE) };
+    let got = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, at, flags) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 

@@ -2,7 +2,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict, final
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -11,15 +11,19 @@ __all__ = [
     "Array",
     "Budget",
     "Chunks",
+    "Loader",
     "Meter",
     "Recording",
+    "Tokens",
     "Zip",
     "__version__",
     "_reopen",
+    "_reopen_tokens",
     "main",
     "open",
     "parse_size",
     "release",
+    "tokens",
     "zip",
 ]
 
@@ -115,6 +119,76 @@ class Chunks:
     def state_dict(self) -> _State: ...
     def load_state_dict(self, state: _State | dict[str, Any]) -> None: ...
 
+_Order: TypeAlias = Literal["shuffled", "sequential", "with_replacement"]
+_Format: TypeAlias = Literal["nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo", "raw"]
+
+@final
+class Tokens:
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def files(self) -> tuple[Path, ...]: ...
+    @property
+    def format(self) -> _Format: ...
+    @property
+    def access(self) -> _Access: ...
+    @property
+    def cache(self) -> str: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def documents(self) -> int | None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __iter__(self) -> NoReturn: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
+    def document(self, number: int) -> NDArray[Any]: ...
+    def remember_documents(self) -> Path: ...
+    def windows(
+        self, starts: ArrayLike, block_size: int, out: Sequence[NDArray[Any]] | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def loader(
+        self,
+        batch_size: int,
+        block_size: int,
+        *,
+        order: _Order = "shuffled",
+        seed: int = 0,
+        epochs: int | None = 1,
+        dtype: DTypeLike | None = "int64",
+        rank: int | None = None,
+        world_size: int | None = None,
+        prefetch: int | None = None,
+        drop_last: bool = True,
+        _turn: tuple[int, int] | None = None,
+    ) -> Loader: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Tokens: ...
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+class _LoaderState(_State):
+    block_size: int
+
+@final
+class Loader:
+    def __iter__(self) -> Loader: ...
+    def __next__(self) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def __len__(self) -> int: ...
+    @property
+    def access(self) -> _Access: ...
+    @property
+    def why(self) -> str: ...
+    def state_dict(self) -> _LoaderState: ...
+    def load_state_dict(self, state: _LoaderState | dict[str, Any]) -> None: ...
+
 @final
 class Zip:
     @property
@@ -163,6 +237,17 @@ def open(
 ) -> Array: ...
 def parse_size(text: str) -> int: ...
 def release(memmap_array: NDArray[Any]) -> None: ...
+def tokens(
+    path: _Path | Sequence[_Path],
+    *,
+    dtype: DTypeLike | None = None,
+    format: _Format | None = None,
+    end_of_text: int | None = None,
+    access: _Access = "auto",
+    cache: _Cache = "auto",
+    budget: _Size | Budget | None = None,
+) -> Tokens: ...
 def zip(*arrays: Array) -> Zip: ...
 def main(arguments: Sequence[str], python: str | PathLike[str] | None) -> int: ...
 def _reopen(path: _Path, arguments: dict[str, Any]) -> Array: ...
+def _reopen_tokens(files: tuple[_Path, ...], arguments: dict[str, Any]) -> Tokens: ...

@@ -55,7 +55,8 @@ impl Machine {
 }
 
 impl Disk {
-    fn under(path: &Path) -> Self {
+    /// The disk under `path`.
+    pub fn under(path: &Path) -> Self {
         let filesystem = std::fs::read_to_string("/proc/self/mountinfo")
             .ok()
             .zip(std::fs::canonicalize(path).ok())

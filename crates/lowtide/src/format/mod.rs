@@ -4,17 +4,41 @@
 //! shape, order and where the data begins. Everything here is a pure function of bytes that somebody
 //! else wrote: sizes are checked against the file before anything is allocated, nothing is evaluated
 //! and nothing is unpickled.
+//!
+//! Token files come in dialects. What each header and index says is read by a module of its own
+//! ([`llmc`], [`megatron`], [`datatrove`], [`npy`]); [`find_tokens`] is the thin layer of I/O on top,
+//! from the names that a user gives to the [`TokenFile`]s of one stream, and [`Documents`] says where
+//! documents begin and end in it.
 
+pub mod datatrove;
+mod detect;
+mod dialect;
+mod documents;
 mod dtype;
+mod each;
+mod find;
 mod literal;
+pub mod llmc;
+pub mod megatron;
+mod names;
 pub mod npy;
 mod raw;
 
+pub use detect::{TokenFile, TokenWish};
+pub use dialect::Dialect;
+pub use documents::{BLOCK as DOCUMENTS_BLOCK, BUFFER as DOCUMENTS_BUFFER, Documents};
 pub use dtype::{ByteOrder, Dtype, Element, Kind};
+pub use find::{Found, find_tokens};
 pub use raw::{Extent, layout as raw_layout};
 
 use crate::error::{Error, Result};
 use std::path::Path;
+
+/// The hint where a file is shorter than it says.
+const CUT: &str = "an interrupted copy or download?";
+
+/// Fills a buffer with the bytes at an offset, all of it or an error.
+pub type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;
 
 /// In which order the elements of a file follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! calls [`parse`].
 
 use super::literal::{Literals, Wrong};
-use super::{Container, Dtype, Layout, Order, shape_text};
+use super::{CUT, Container, Dtype, Layout, Order, shape_text};
 use crate::budget::human;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
@@ -26,7 +26,6 @@ pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// fields, which is refused by name, comes near this.
 pub const MAX_HEADER_LEN: usize = 1 << 20;
 
-const CUT: &str = "an interrupted copy or download?";
 const DAMAGED: &str =
     "the header is damaged or was not written by NumPy; dtype=, shape= and offset= read the file as raw";
 

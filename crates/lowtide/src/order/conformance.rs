@@ -1,7 +1,8 @@
 //! What every [`Order`] promises, as a suite that all of them run, and that yours can.
 //!
-//! An order that gives every row once runs [`check_each_row_once`]; one that does not, or that is too
-//! long to walk, runs [`check`].
+//! Two suites: [`check`] for what holds of all orders, and [`check_each_row_once`], which adds what holds of
+//! those that are permutations. One that is not, such as [`Draws`](super::Draws), or that is too long to
+//! walk, runs the first.
 
 use super::Order;
 

@@ -4,8 +4,9 @@
 //! state but what it was made from, and needs no memory that grows with the data. Seeking is therefore
 //! free, and so is resuming: the position is the whole state.
 //!
-//! [`Sequential`], [`Permutation`] and [`Blocks`] say which row stands at a position; [`shard`] says
-//! which positions a rank takes. Every order passes [`conformance`].
+//! [`Sequential`], [`Permutation`] and [`Blocks`] say which row stands at a position, [`Draws`] draws one;
+//! [`Windows`] says where a row of tokens begins, [`shard`] which positions a rank takes. Every order passes
+//! [`conformance`].
 //!
 //! ```
 //! use lowtide::order::{Order, Permutation};
@@ -21,6 +22,7 @@
 
 mod blocks;
 pub mod conformance;
+mod draws;
 mod feistel;
 mod hash;
 mod permutation;
@@ -28,11 +30,14 @@ mod permutation;
 mod quality;
 mod sequential;
 pub mod shard;
+mod windows;
 
 pub use blocks::{Blocks, Mix};
+pub use draws::Draws;
 pub use permutation::Permutation;
 pub use sequential::Sequential;
-pub use shard::{LastStep, Shard, Steps};
+pub use shard::{LastStep, Shard, Steps, Turn};
+pub use windows::Windows;
 
 use std::fmt::Debug;
 

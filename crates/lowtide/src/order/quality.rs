@@ -7,6 +7,7 @@
 #![allow(clippy::cast_possible_truncation)] // rows as indexes, in lengths that were walked
 
 mod statistics;
+mod windows;
 
 use super::blocks::SMALL_ROUNDS;
 use super::feistel::Feistel;

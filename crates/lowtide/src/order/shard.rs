@@ -94,7 +94,7 @@ impl Shard {
                 "drop the last step (drop_last=True), or choose another batch_size",
             ));
         }
-        Ok(Steps { shard: self, start, len, batch, global, count, last })
+        Ok(Steps { shard: self, start, len, batch, global, total: count, count, last, turn: Turn::ALL })
     }
 }
 
@@ -107,11 +107,67 @@ pub struct Steps {
     batch: u64,
     /// The positions of a full step, over all ranks.
     global: u64,
+    /// Steps of all turns.
+    total: u64,
+    /// Steps of this turn.
     count: u64,
     last: LastStep,
+    turn: Turn,
+}
+
+/// Several readers of one rank take its steps in turns, as the workers of torch's `DataLoader` do: step
+/// `first`, and every `of`-th after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    first: u64,
+    of: u64,
+}
+
+impl Turn {
+    /// One reader takes all steps.
+    pub const ALL: Self = Self { first: 0, of: 1 };
+
+    /// Step `first` and every `of`-th after it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless `first` is below `of`.
+    pub fn new(first: u64, of: u64) -> Result<Self> {
+        if first < of {
+            Ok(Self { first, of })
+        } else {
+            Err(Error::argument(format!("turn {first} of {of} does not exist"), "they are counted from 0"))
+        }
+    }
+
+    /// The first step of this turn.
+    pub fn first(self) -> u64 {
+        self.first
+    }
+
+    /// How many turns there are.
+    pub fn of(self) -> u64 {
+        self.of
+    }
+
+    /// The turn in the next epoch, after one of `steps` steps: the readers go on in the same order.
+    #[must_use]
+    pub fn after(self, steps: u64) -> Self {
+        Self { first: (self.first + self.of - steps % self.of) % self.of, of: self.of }
+    }
 }
 
 impl Steps {
+    /// Only the steps of one turn.
+    #[must_use]
+    pub fn taking(self, turn: Turn) -> Self {
+        Self { turn, count: self.total.saturating_sub(turn.first).div_ceil(turn.of), ..self }
+    }
+
+    /// How many steps there are in all turns together.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
     /// How many steps there are: the same on every rank.
     pub fn count(&self) -> u64 {
         self.count
@@ -137,7 +193,7 @@ impl Steps {
         if step >= self.count {
             return None;
         }
-        let first = self.start + step * self.global;
+        let first = self.start + (self.turn.first + step * self.turn.of) * self.global;
         let there = (self.len - first).min(self.global);
         Some(if there == self.global {
             let first = first + self.shard.rank * self.batch;
@@ -147,9 +203,10 @@ impl Steps {
         })
     }
 
-    /// The position that all ranks together have reached after `step`: what a state holds.
+    /// The position that all ranks together have reached after `step`: what a state holds. In turns, when
+    /// every reader has taken as many.
     pub fn position_after(&self, step: u64) -> u64 {
-        let taken = (u128::from(step) + 1) * u128::from(self.global);
+        let taken = (u128::from(step) + 1).saturating_mul(u128::from(self.global) * u128::from(self.turn.of));
         u64::try_from(taken).map_or(self.len, |taken| self.start.saturating_add(taken).min(self.len))
     }
 
@@ -244,6 +301,35 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn turns_together_take_every_step_once_and_go_on_in_order(
+            (len, start, batch, world_size) in run(), of in 1_u64..6, epochs in 1_usize..4
+        ) {
+            let steps = Shard::new(0, world_size).unwrap().steps(len, start, batch, Drop).unwrap();
+            // What readers would do who pass the stream of all epochs' steps from hand to hand.
+            let mut turns: Vec<Turn> = (0..of).map(|first| Turn::new(first, of).unwrap()).collect();
+            let readers = turns.len();
+            let mut next = 0;
+            for _ in 0..epochs {
+                let mut taken = vec![0; readers];
+                for (step, reader) in (0..steps.count()).zip((0..readers).cycle().skip(next)) {
+                    let mine = steps.taking(turns[reader]);
+                    prop_assert_eq!(mine.range(taken[reader]), steps.range(step));
+                    taken[reader] += 1;
+                }
+                next = (next + usize::try_from(steps.count()).unwrap()) % readers;
+                for (turn, taken) in turns.iter_mut().zip(taken) {
+                    prop_assert_eq!(steps.taking(*turn).count(), taken);
+                    // Taking it up again between any two steps goes on exactly there.
+                    if taken > 1 {
+                        let rest = steps.restart(len, steps.taking(*turn).position_after(0)).unwrap();
+                        prop_assert_eq!(rest.taking(*turn).range(0), steps.taking(*turn).range(1));
+                    }
+                    *turn = turn.after(steps.count());
+                }
+            }
+        }
+
         #[test]
         fn every_position_is_taken_once((len, start, batch, world_size) in run()) {
             for last in [Drop, Split] {

@@ -8,7 +8,7 @@
 
 use super::model::Model;
 use super::uring::{Ring, Way};
-use super::{Cost, Read, Source, Store};
+use super::{Cost, Files, Read, Source, Store};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ const RINGS: usize = 2;
 /// Less than this makes no sense.
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
-const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5 };
+const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +52,104 @@ impl Engine {
     }
 }
 
-/// Reads with `O_DIRECT`.
+/// A file opened for unbuffered reads.
 #[derive(Debug)]
-pub struct DirectStore {
+pub(super) struct DirectFile {
     source: Arc<Source>,
     file: File,
     align: usize,
+}
+
+impl DirectFile {
+    pub(super) fn new(source: Arc<Source>) -> Result<Self> {
+        let unsupported = |why: &str| {
+            Error::unsupported(
+                format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
+                "access=\"read\" with cache=\"drop\" is the next best way, and what access=\"auto\" takes",
+            )
+        };
+        let file = source.reopen(OFlags::DIRECT);
+        let file = file.map_err(|e| unsupported(&format!("opening with O_DIRECT gave: {e}")))?;
+        let align =
+            sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
+        Ok(Self { source, file, align })
+    }
+}
+
+/// A read, or a part of one, and the file it is of.
+pub(super) struct Piece<'a> {
+    of: &'a DirectFile,
+    pub(super) read: Read<'a>,
+}
+
+impl Piece<'_> {
+    /// The file, opened for unbuffered reads.
+    pub(super) fn file(&self) -> &File {
+        &self.of.file
+    }
+
+    /// Bytes between the aligned offset and the read's.
+    fn lead(&self) -> usize {
+        usize::try_from(self.read.offset % self.of.align as u64).unwrap_or(0)
+    }
+
+    /// The aligned offset, and the bytes from there to the aligned end.
+    pub(super) fn place(&self) -> (u64, usize) {
+        let lead = self.lead();
+        (self.read.offset - lead as u64, (lead + self.read.into.len()).next_multiple_of(self.of.align))
+    }
+
+    /// Offset, length and memory as the disk wants them need no bounce buffer.
+    pub(super) fn way(&self) -> Way {
+        let Read { into, .. } = &self.read;
+        let aligned = self.lead() == 0
+            && into.len().is_multiple_of(self.of.align)
+            && into.as_ptr().addr().is_multiple_of(self.of.align);
+        if aligned { Way::Straight } else { Way::Bounce }
+    }
+
+    /// What came of it: `got` bytes from the aligned offset on, in `slot`.
+    pub(super) fn take(&mut self, slot: &[u8], got: usize) -> Result<()> {
+        let (lead, source) = (self.lead(), &self.of.source);
+        let Read { offset, into } = &mut self.read;
+        if got >= lead + into.len() {
+            into.copy_from_slice(&slot[lead..lead + into.len()]);
+            return Ok(());
+        }
+        // Short: the end of the file, or a signal. An ordinary read tells which.
+        match source.file().read_exact_at(into, *offset) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(source.cut(&self.read, source.len_now()?))
+            }
+            Err(e) => Err(Error::io(source.path(), "read the file", e)),
+        }
+    }
+
+    /// Reads it by itself, through `slot`.
+    fn read_alone(&mut self, slot: &mut [u8]) -> Result<()> {
+        let (offset, span) = self.place();
+        loop {
+            match self.file().read_at(&mut slot[..span], offset) {
+                Ok(got) => return self.take(slot, got),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io(self.of.source.path(), "read the file", e)),
+            }
+        }
+    }
+}
+
+/// What is read.
+#[derive(Debug)]
+enum Over {
+    One(Arc<DirectFile>),
+    Many(Arc<Files>),
+}
+
+/// Reads with `O_DIRECT`.
+#[derive(Debug)]
+pub struct DirectStore {
+    over: Over,
     engine: Engine,
     budget: Budget,
     /// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
@@ -71,12 +164,21 @@ impl DirectStore {
     /// [`Error::Unsupported`] where the filesystem cannot read unbuffered, [`Error::Budget`] where there is
     /// no room for bounce buffers.
     pub fn new(source: Arc<Source>, budget: &Budget, engine: Engine) -> Result<Self> {
-        let unsupported = |why: &str| {
-            Error::unsupported(
-                format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
-                "access=\"read\" with cache=\"drop\" is the next best way, and what access=\"auto\" takes",
-            )
-        };
+        Self::over(Over::One(Arc::new(DirectFile::new(source)?)), budget, engine)
+    }
+
+    /// Over many files, whose requests are in flight together.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), for the first file; the others are opened when they are read.
+    pub fn many(files: Arc<Files>, budget: &Budget, engine: Engine) -> Result<Self> {
+        if files.count() > 0 {
+            files.direct(0)?;
+        }
+        Self::over(Over::Many(files), budget, engine)
+    }
+
+    fn over(over: Over, budget: &Budget, engine: Engine) -> Result<Self> {
         if budget.limit() < 4 * SMALLEST_BOUNCE as u64 {
             return Err(Error::Budget {
                 what: "access=\"direct\"".into(),
@@ -85,19 +187,8 @@ impl DirectStore {
                 hint: "access=\"read\" works in any budget".into(),
             });
         }
-        let file = source.reopen(OFlags::DIRECT);
-        let file = file.map_err(|e| unsupported(&format!("opening with O_DIRECT gave: {e}")))?;
-        let align =
-            sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
-        Ok(Self {
-            source,
-            file,
-            align,
-            engine,
-            budget: budget.clone(),
-            rings: Mutex::default(),
-            model: Model::new(PRIOR),
-        })
+        let (budget, model) = (budget.clone(), Model::new(PRIOR));
+        Ok(Self { over, engine, budget, rings: Mutex::default(), model })
     }
 
     /// How requests reach the kernel.
@@ -121,65 +212,43 @@ impl DirectStore {
         }
     }
 
-    /// What came of a piece: `got` bytes from the aligned offset on, in `slot`.
-    fn take(&self, read: &mut Read<'_>, slot: &[u8], got: usize) -> Result<()> {
-        let lead = self.lead(read);
-        if got >= lead + read.into.len() {
-            read.into.copy_from_slice(&slot[lead..lead + read.into.len()]);
-            return Ok(());
-        }
-        // Short: the end of the file, or a signal. An ordinary read tells which.
-        match self.source.file().read_exact_at(read.into, read.offset) {
-            Ok(()) => Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(self.source.cut(read, self.source.len_now()?))
-            }
-            Err(e) => Err(Error::io(self.source.path(), "read the file", e)),
-        }
-    }
-
-    /// Bytes between the aligned offset and the read's.
-    fn lead(&self, read: &Read<'_>) -> usize {
-        usize::try_from(read.offset % self.align as u64).unwrap_or(0)
-    }
-
-    /// Bytes from the aligned offset to the aligned end.
-    fn span(&self, read: &Read<'_>) -> usize {
-        (self.lead(read) + read.into.len()).next_multiple_of(self.align)
-    }
-
-    /// Offset, length and memory as the disk wants them need no bounce buffer.
-    fn way(&self, read: &Read<'_>) -> Way {
-        let aligned = self.lead(read) == 0
-            && read.into.len().is_multiple_of(self.align)
-            && read.into.as_ptr().addr().is_multiple_of(self.align);
-        if aligned { Way::Straight } else { Way::Bounce }
-    }
-
-    /// Cuts reads into pieces that fit in a slot of `slot` bytes.
-    fn cut<'a>(&self, reads: &'a mut [Read<'_>], slot: usize) -> Result<Vec<Read<'a>>> {
-        let longest = slot - 2 * self.align; // both ends may have to be aligned
-        let mut pieces = Vec::with_capacity(reads.len());
-        for read in reads {
-            if i64::try_from(read.end().saturating_add(self.align as u64)).is_err() {
-                return Err(self.source.cut(read, self.source.len_now()?));
-            }
-            let mut offset = read.offset;
-            for into in read.into.chunks_mut(longest) {
-                let piece = Read { offset, into };
-                offset = piece.end();
-                pieces.push(piece);
+    /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes; says how large a slot is.
+    fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize) -> Result<(Vec<Piece<'_>>, usize)> {
+        let align = pieces.iter().map(|piece| piece.of.align).max().unwrap_or(1);
+        for Piece { of, read } in &pieces {
+            if i64::try_from(read.end().saturating_add(align as u64)).is_err() {
+                return Err(of.source.cut(read, of.source.len_now()?));
             }
         }
-        Ok(pieces)
+        // At least four in flight; both ends of a piece may have to be aligned.
+        let largest = (bounce / 4).min(LARGEST).max(4 * align).min(bounce) / align * align;
+        let longest = largest - 2 * align;
+        if pieces.iter().any(|piece| piece.read.into.len() > longest) {
+            let mut cut = Vec::with_capacity(2 * pieces.len());
+            for Piece { of, read } in pieces {
+                let mut offset = read.offset;
+                for into in read.into.chunks_mut(longest) {
+                    let read = Read { offset, into };
+                    offset = read.end();
+                    cut.push(Piece { of, read });
+                }
+            }
+            pieces = cut;
+        }
+        let slot = pieces.iter().map(|piece| piece.place().1).max().unwrap_or(align);
+        Ok((pieces, slot))
     }
 
-    /// The largest slot that `bounce` bytes should be divided into: at least four in flight.
-    fn slot(&self, bounce: usize) -> usize {
-        (bounce / 4).min(LARGEST).max(4 * self.align).min(bounce) / self.align * self.align
+    fn read_pieces(&self, mut pieces: Vec<Piece<'_>>) -> Result<()> {
+        pieces.retain(|piece| !piece.read.into.is_empty());
+        match (pieces.first(), self.engine) {
+            (None, _) => Ok(()),
+            (Some(first), Engine::Uring) => self.by_ring(first.of.source.path(), pieces),
+            (Some(_), Engine::Threads) => self.by_threads(pieces),
+        }
     }
 
-    fn by_ring(&self, reads: &mut [Read<'_>]) -> Result<()> {
+    fn by_ring(&self, path: &Path, pieces: Vec<Piece<'_>>) -> Result<()> {
         let rest = sys::locked(&self.rings, |(generation, rings)| {
             if *generation != sys::generation() {
                 std::mem::forget(std::mem::take(rings)); // the parent's: not even closing them is ours
@@ -189,28 +258,17 @@ impl DirectStore {
         });
         let mut ring = match rest {
             Some(ring) => ring,
-            None => Ring::new(DEPTH, self.bounce()?)
-                .map_err(|e| Error::io(self.source.path(), "set io_uring up", e))?,
+            None => Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(path, "set io_uring up", e))?,
         };
-        let mut pieces = self.cut(reads, self.slot(ring.bounce_len()))?;
-        let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
-        let failed = |e| Error::io(self.source.path(), "read the file", e);
-        ring.run(
-            &self.file,
-            slot,
-            &mut pieces,
-            |piece| (piece.offset - self.lead(piece) as u64, self.span(piece), self.way(piece)),
-            |piece, bytes, got| self.take(piece, bytes, got),
-            failed,
-        )?;
+        let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
+        ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;
         sys::locked(&self.rings, |(_, rings)| rings.push(ring));
         Ok(())
     }
 
-    fn by_threads(&self, reads: &mut [Read<'_>]) -> Result<()> {
+    fn by_threads(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
         let mut bounce = self.bounce()?;
-        let mut pieces = self.cut(reads, self.slot(bounce.len()))?;
-        let slot = pieces.iter().map(|p| self.span(p)).max().unwrap_or(self.align);
+        let (mut pieces, slot) = Self::cut(pieces, bounce.len())?;
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
         std::thread::scope(|scope| {
@@ -218,7 +276,8 @@ impl DirectStore {
                 .chunks_mut(share)
                 .zip(bounce.chunks_exact_mut(slot))
                 .map(|(pieces, slot)| {
-                    scope.spawn(move || pieces.iter_mut().try_for_each(|p| self.read_one(p, slot)))
+                    let read = move |piece: &mut Piece<'_>| piece.read_alone(slot);
+                    scope.spawn(move || pieces.iter_mut().try_for_each(read))
                 })
                 .collect();
             let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
@@ -227,39 +286,44 @@ impl DirectStore {
             workers.into_iter().try_for_each(join)
         })
     }
-
-    fn read_one(&self, piece: &mut Read<'_>, slot: &mut [u8]) -> Result<()> {
-        let (offset, span) = (piece.offset - self.lead(piece) as u64, self.span(piece));
-        loop {
-            match self.file.read_at(&mut slot[..span], offset) {
-                Ok(got) => return self.take(piece, slot, got),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
-            }
-        }
-    }
 }
 
 impl Store for DirectStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        match self.engine {
-            Engine::Uring => self.by_ring(reads),
-            Engine::Threads => self.by_threads(reads),
+        match &self.over {
+            Over::One(file) => {
+                let piece = |read| Piece { of: file, read };
+                self.read_pieces(reads.iter_mut().map(Read::again).map(piece).collect())
+            }
+            Over::Many(files) => {
+                // So many files at once, so that small reads all over them are in flight together.
+                for group in files.split(reads)?.chunks_mut(files.at_once()) {
+                    let open: Vec<_> = group.iter().map(|(i, _)| files.direct(*i)).collect::<Result<_>>()?;
+                    let reads = group.iter_mut().zip(&open).flat_map(|((_, reads), file)| {
+                        reads.iter_mut().map(|read| Piece { of: file, read: read.again() })
+                    });
+                    self.read_pieces(reads.collect())?;
+                }
+                Ok(())
+            }
         }
     }
 
     fn whole(&self, bytes: Range<u64>) -> Range<u64> {
-        let align = self.align as u64;
+        let Over::One(file) = &self.over else { return bytes }; // it could end in another file
+        let align = file.align as u64;
         let whole = bytes.start / align * align..bytes.end.next_multiple_of(align);
-        if whole.end <= self.source.len() { whole } else { bytes }
+        if whole.end <= file.source.len() { whole } else { bytes }
     }
 
     fn cost(&self) -> Cost {
         self.model.cost()
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, requests: usize) -> usize {
         match self.engine {
+            // One ring has them all in flight at once: a second thread would only have to be woken.
+            Engine::Uring if requests <= DEPTH => 1,
             Engine::Uring => sys::cores().min(2) * RINGS,
             Engine::Threads => 1, // `read_many` has its own
         }

@@ -199,13 +199,13 @@ impl Store for MapStore {
         MAPPED
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, _requests: usize) -> usize {
         sys::cores()
     }
 }
 
 /// A mapped row costs a fault or nothing; reading a gap saves neither. So nothing is ever merged.
-pub(super) const MAPPED: Cost = Cost { request: 0.0, byte: 0.1 };
+pub(super) const MAPPED: Cost = Cost { request: 0.0, byte: 0.1, waits: false };
 
 /// Refuses what lies past the end now, or past what was mapped when the file was opened.
 pub(super) fn inside(source: &Source, reads: &[Read<'_>]) -> Result<()> {

@@ -12,9 +12,12 @@
 //! | [`AdviseStore`] | one map, dropped behind the reader | one window | the same |
 //! | [`ReadStore`] | positioned reads | none | an error: the read comes back short |
 //! | [`DirectStore`] | unbuffered reads, many in flight | none | the same |
+//!
+//! [`FilesStore`] makes one store of many files, end to end.
 
 pub mod conformance;
 mod direct;
+mod files;
 mod map;
 mod model;
 mod read;
@@ -24,6 +27,7 @@ mod uring;
 mod window;
 
 pub use direct::{DirectStore, Engine};
+pub use files::{Files, FilesStore, Part};
 pub use map::MapStore;
 pub use model::Model;
 pub use read::ReadStore;
@@ -31,9 +35,11 @@ pub use source::Source;
 pub use window::{AdviseStore, RemapStore, WINDOWS, window_for};
 
 use crate::error::{Error, Result};
+use crate::sys;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// One read: these bytes of the file, into this buffer.
@@ -49,6 +55,11 @@ impl Read<'_> {
     /// One past the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.into.len() as u64)
+    }
+
+    /// The same read, for as long as this one is not used.
+    pub(crate) fn again(&mut self) -> Read<'_> {
+        Read { offset: self.offset, into: &mut *self.into }
     }
 
     /// The part that lies in `range`; empty where nothing does.
@@ -69,13 +80,8 @@ pub struct Cost {
     pub request: f64,
     /// Of one more byte in a request.
     pub byte: f64,
-}
-
-impl Cost {
-    /// Whether a request waits for a disk: memory answers within microseconds.
-    pub fn waits(self) -> bool {
-        self.request > 5_000.0
-    }
+    /// Whether requests wait for a disk now.
+    pub waits: bool,
 }
 
 /// A way for bytes to come in.
@@ -100,8 +106,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
     fn cost(&self) -> Cost;
 
-    /// How many threads may call `read_many` at once to good effect.
-    fn threads(&self) -> usize;
+    /// How many threads may call `read_many` at once to good effect, for so many requests in all.
+    fn threads(&self, requests: usize) -> usize;
 
     /// Told after each piece of work how many requests and bytes it was and how long it took, so that the
     /// next answer of [`cost`](Self::cost) can be better.
@@ -115,6 +121,38 @@ pub enum Cache {
     Keep,
     /// They go; what was there before us stays.
     Drop,
+}
+
+/// A store, and what it was made for.
+type For = (Access, Cache, Arc<dyn Store>);
+
+/// The stores over one thing, each made on first use.
+#[derive(Debug, Default)]
+pub(crate) struct Made(Mutex<Vec<For>>);
+
+impl Made {
+    /// The store for a way of access; made by `make` where there is none yet.
+    pub(crate) fn get(
+        &self,
+        access: Access,
+        cache: Cache,
+        make: impl FnOnce() -> Result<Arc<dyn Store>>,
+    ) -> Result<Arc<dyn Store>> {
+        let known = |stores: &mut Vec<For>| {
+            stores.iter().find(|(a, c, _)| (*a, *c) == (access, cache)).map(|(.., store)| store.clone())
+        };
+        if let Some(store) = sys::locked(&self.0, known) {
+            return Ok(store);
+        }
+        let store = make()?;
+        // Two threads may have made one at the same time: the first stays.
+        Ok(sys::locked(&self.0, |stores| {
+            known(stores).unwrap_or_else(|| {
+                stores.push((access, cache, store.clone()));
+                store
+            })
+        }))
+    }
 }
 
 /// The ways of access, as users name them.

@@ -23,22 +23,47 @@ struct Fit {
     /// Sums over past calls: n·n, n·b, b·b, n·t, b·t (n requests, b bytes, t nanoseconds), each call
     /// scaled so that long and short ones weigh the same.
     sums: [f64; 5],
+    /// The share of reads that had to wait for a disk, where the store can tell.
+    missed: Option<f64>,
 }
+
+/// So many reads outweigh what was seen of misses before them.
+const SEEN: f64 = 32.0;
+/// Requests that cost more nanoseconds than this wait for a disk: memory answers within microseconds.
+const SLOW: f64 = 5_000.0;
+/// With fewer misses than this, reads come from memory.
+const FEW: f64 = 0.1;
 
 impl Model {
     /// Starts with what is to be expected.
     pub fn new(prior: Cost) -> Self {
         // The prior counts as two calls: one of a thousand small requests, one of a few large ones. Without it
         // calls of one shape only could not tell the two costs apart.
-        let mut fit = Fit { cost: prior, sums: [0.0; 5] };
+        let mut fit = Fit { cost: prior, sums: [0.0; 5], missed: None };
         fit.add(1000.0, 4e6, prior);
         fit.add(16.0, 16e6, prior);
         Self(Mutex::new(fit))
     }
 
-    /// What reads cost now.
+    /// What reads cost now. Whether they wait for a disk is told by what was missed in memory, where the store
+    /// knows. Time alone is a poor witness: on a busy machine reads from memory take as long as those of a deep
+    /// queue from a disk.
     pub fn cost(&self) -> Cost {
-        sys::locked(&self.0, |fit| fit.cost)
+        sys::locked(&self.0, |fit| {
+            let waits = fit.missed.map_or(fit.cost.request > SLOW, |missed| missed > FEW);
+            Cost { waits, ..fit.cost }
+        })
+    }
+
+    /// Takes into account how many of some reads had to wait for a disk.
+    pub fn saw(&self, reads: usize, missed: usize) {
+        if reads > 0 {
+            sys::locked(&self.0, |fit| {
+                let weight = (reads as f64 / SEEN).min(1.0);
+                let before = fit.missed.unwrap_or(f64::from(u8::from(fit.cost.request > SLOW)));
+                fit.missed = Some(before + (missed as f64 / reads as f64 - before) * weight);
+            });
+        }
     }
 
     /// Takes a call into account.
@@ -73,17 +98,17 @@ impl Fit {
             let request = (nt * bb - bt * nb) / determinant;
             let byte = (bt * nn - nt * nb) / determinant;
             if request > 0.0 && byte > 0.0 {
-                self.cost = Cost { request, byte };
+                self.cost = Cost { request, byte, ..self.cost };
                 return;
             }
         }
         // One kind of call only: scale both costs by how far off they are.
-        let Cost { request, byte } = self.cost;
+        let Cost { request, byte, .. } = self.cost;
         let expected = nn * request * request + 2.0 * nb * request * byte + bb * byte * byte;
         let seen = nt * request + bt * byte;
         if expected > 0.0 && seen > 0.0 {
             let factor = (seen / expected).clamp(0.5, 2.0);
-            self.cost = Cost { request: request * factor, byte: byte * factor };
+            self.cost = Cost { request: request * factor, byte: byte * factor, ..self.cost };
         }
     }
 }
@@ -106,28 +131,32 @@ mod tests {
 
     #[test]
     fn mixed_calls_tell_both_costs() {
-        let truth = Cost { request: 13_000.0, byte: 0.4 };
-        let cost =
-            after(60, Cost { request: 1500.0, byte: 0.08 }, truth, &[(4096, 16 << 20), (64, 32 << 20)]);
+        let truth = Cost { request: 13_000.0, byte: 0.4, waits: true };
+        let cost = after(
+            60,
+            Cost { request: 1500.0, byte: 0.08, waits: false },
+            truth,
+            &[(4096, 16 << 20), (64, 32 << 20)],
+        );
         assert!((cost.request / truth.request - 1.0).abs() < 0.3, "{cost:?}");
         assert!((cost.byte / truth.byte - 1.0).abs() < 0.3, "{cost:?}");
     }
 
     #[test]
     fn a_disk_that_turns_into_memory_is_noticed() {
-        let warm = Cost { request: 1500.0, byte: 0.08 };
-        let cost = after(80, Cost { request: 15_000.0, byte: 0.5 }, warm, &[(4096, 8 << 20)]);
+        let warm = Cost { request: 1500.0, byte: 0.08, waits: false };
+        let cost = after(80, Cost { request: 15_000.0, byte: 0.5, waits: true }, warm, &[(4096, 8 << 20)]);
         let time = |c: Cost| 4096.0 * c.request + 8_388_608.0 * c.byte;
         assert!((time(cost) / time(warm) - 1.0).abs() < 0.3, "{cost:?}");
     }
 
     #[test]
     fn costs_stay_positive_whatever_comes() {
-        let model = Model::new(Cost { request: 1500.0, byte: 0.08 });
+        let model = Model::new(Cost { request: 1500.0, byte: 0.08, waits: false });
         for i in 0..1000usize {
             let took = Duration::from_nanos((i as u64 * 7919) % 1_000_003);
             model.learn(i % 50, (i * i * 31) % 1_000_000, took);
-            let Cost { request, byte } = model.cost();
+            let Cost { request, byte, .. } = model.cost();
             assert!(request > 0.0 && byte > 0.0 && request.is_finite() && byte.is_finite());
         }
     }

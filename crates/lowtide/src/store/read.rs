@@ -12,12 +12,12 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Warm, a small read costs most of a microsecond, and 12 GB/s after that.
-const WARM: Cost = Cost { request: 800.0, byte: 0.08 };
+const WARM: Cost = Cost { request: 800.0, byte: 0.08, waits: false };
 /// Cold, with many in flight, our disk gave 70,000 requests a second, or 2 GB/s.
-const COLD: Cost = Cost { request: 15_000.0, byte: 0.5 };
+const COLD: Cost = Cost { request: 15_000.0, byte: 0.5, waits: true };
 /// Threads that wait for the disk: enough to keep it busy, few enough to start quickly.
 const WAITING: usize = 16;
 
@@ -27,8 +27,22 @@ pub struct ReadStore {
     source: Arc<Source>,
     /// How the page cache is left as found, if it is: one of the constants below.
     drop: AtomicU8,
-    model: Model,
+    model: Arc<Model>,
     streams: Mutex<Vec<Stream>>,
+    /// How many streams are kept open.
+    most_streams: usize,
+}
+
+/// One read in so many is asked where its bytes come from: the question costs a tenth of the read.
+const ASKED: usize = 8;
+
+/// What to ask the kernel with a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Nothing,
+    WhetherCached,
+    /// It was asked, and the answer was no.
+    Waited,
 }
 
 /// A descriptor of its own for one thread that goes through the file, and where it has got to: the kernel
@@ -41,13 +55,15 @@ struct Stream {
 
 /// Threads that bring a file in.
 const STREAMING: usize = 4;
-/// How many streams are kept open.
+/// How many streams of one file are kept open.
 const STREAMS: usize = 8;
 /// Reads that begin no further than this behind the end of a stream continue it.
 const CONTINUES: u64 = 4 << 20;
 
 /// The page cache may keep what we read.
 const KEEP: u8 = 0;
+/// The same, on a filesystem that cannot tell what came from memory (`RWF_NOWAIT`).
+const KEEP_UNTOLD: u8 = 3;
 /// `RWF_DONTCACHE`: the kernel drops what it brought in for us, and nothing else.
 const DONTCACHE: u8 = 1;
 /// Older kernels: drop what cachestat says was not there before.
@@ -58,13 +74,30 @@ impl ReadStore {
     pub fn new(source: Arc<Source>, cache: Cache) -> Self {
         let len = source.len();
         let warm = sys::cached_estimate(&*source, len).is_ok_and(|cached| cached >= len / 2);
+        Self { most_streams: STREAMS, ..Self::part(source, cache, Arc::new(Self::model(warm))) }
+    }
+
+    /// Over one file of many, which learn together and keep no second descriptor open.
+    pub(super) fn part(source: Arc<Source>, cache: Cache, model: Arc<Model>) -> Self {
         let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
-        Self { source, drop, model: Model::new(if warm { WARM } else { COLD }), streams: Mutex::default() }
+        Self { source, drop, model, streams: Mutex::default(), most_streams: 0 }
+    }
+
+    /// What to expect of a file that is in memory, or is not.
+    pub(super) fn model(warm: bool) -> Model {
+        Model::new(if warm { WARM } else { COLD })
     }
 
     /// Whether the page cache may keep what is read and a disk has to be waited for.
     fn brings_in(&self) -> bool {
-        self.drop.load(Ordering::Relaxed) == KEEP && self.waits()
+        self.cache() == Cache::Keep && self.model.cost().waits
+    }
+
+    fn cache(&self) -> Cache {
+        match self.drop.load(Ordering::Relaxed) {
+            KEEP | KEEP_UNTOLD => Cache::Keep,
+            _ => Cache::Drop,
+        }
     }
 
     /// Reads that follow each other, through a descriptor with read-ahead: large requests, and large folios,
@@ -76,15 +109,23 @@ impl ReadStore {
         let mine = sys::locked(&self.streams, |streams| {
             let near =
                 streams.iter().position(|s| first.checked_sub(s.at).is_some_and(|gap| gap <= CONTINUES));
-            let any = near.or((streams.len() >= STREAMS).then_some(0));
+            let full = !streams.is_empty() && streams.len() >= self.most_streams;
+            let any = near.or(full.then_some(0));
             any.map(|i| streams.remove(i))
         });
         let file = match mine {
             Some(stream) => stream.file,
             None => self.sequential()?,
         };
-        let answer = reads.iter_mut().try_for_each(|read| self.read_from(&file, read));
-        sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        let began = Instant::now();
+        let answer =
+            reads.iter_mut().try_for_each(|read| self.read_from(&file, read, Ask::Nothing).map(drop));
+        // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
+        let memory = Duration::from_nanos((last - first) / 4 + 5_000 * reads.len() as u64);
+        self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
+        if self.most_streams > 0 {
+            sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        }
         answer
     }
 
@@ -95,19 +136,19 @@ impl ReadStore {
         Ok(file)
     }
 
-    /// One read from where the kernel has it, all of it or an error.
-    fn read(&self, read: &mut Read<'_>) -> Result<()> {
-        self.read_from(self.source.file(), read)
+    /// One read from where the kernel has it, all of it or an error. Says whether it had to wait for a disk.
+    fn read(&self, read: &mut Read<'_>, ask: Ask) -> Result<Ask> {
+        self.read_from(self.source.file(), read, ask)
     }
 
-    fn read_from(&self, file: &File, read: &mut Read<'_>) -> Result<()> {
+    fn read_from(&self, file: &File, read: &mut Read<'_>, mut ask: Ask) -> Result<Ask> {
         if i64::try_from(read.end()).is_err() {
             return Err(self.source.cut(read, self.source.len_now()?)); // the kernel would say "invalid argument"
         }
         let absent = self.drop.load(Ordering::Relaxed) == EVICT && self.is_absent(read);
         let mut done = 0;
         while done < read.into.len() {
-            match self.read_some(file, &mut read.into[done..], read.offset + done as u64) {
+            match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut ask) {
                 Ok(0) => return Err(self.source.cut(read, self.source.len_now()?)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -124,35 +165,51 @@ impl ReadStore {
                 Advice::DontNeed,
             );
         }
-        Ok(())
+        Ok(ask)
     }
 
-    fn read_some(&self, file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_some(&self, file: &File, into: &mut [u8], offset: u64, ask: &mut Ask) -> io::Result<usize> {
         match self.drop.load(Ordering::Relaxed) {
             DONTCACHE => sys::read_uncached(file, into, offset),
+            KEEP if *ask == Ask::WhetherCached => match sys::read_cached(file, into, offset) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    *ask = Ask::Waited;
+                    file.read_at(into, offset)
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    self.drop.store(KEEP_UNTOLD, Ordering::Relaxed);
+                    file.read_at(into, offset)
+                }
+                answer => answer,
+            },
             _ => file.read_at(into, offset),
         }
     }
 
     /// The kernel or the filesystem has no `RWF_DONTCACHE`: from now on, do what it does by hand.
-    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<()> {
+    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Ask> {
         sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
             Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
                 "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
             )
         })?;
         self.drop.store(EVICT, Ordering::Relaxed);
-        self.read(read)
-    }
-
-    /// Whether reads wait for a disk.
-    fn waits(&self) -> bool {
-        self.model.cost().waits()
+        self.read(read, Ask::Nothing)
     }
 
     fn is_absent(&self, read: &Read<'_>) -> bool {
         let (start, end) = pages(read);
         sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached == 0)
+    }
+}
+
+/// How many threads read to good effect. What is dropped cannot be asked for ahead of time: then many threads
+/// make the queue. Otherwise a few streams: each waits for its own read-ahead now and then.
+pub(super) fn threads(waits: bool, cache: Cache) -> usize {
+    match (waits, cache) {
+        (false, _) => sys::cores(),
+        (true, Cache::Keep) => sys::cores().max(STREAMING),
+        (true, Cache::Drop) => WAITING,
     }
 }
 
@@ -179,7 +236,19 @@ impl Store for ReadStore {
         if self.brings_in() && is_dense(reads.iter().map(|read| read.offset..read.end())) {
             return self.read_stream(reads);
         }
-        reads.iter_mut().filter(|read| !read.into.is_empty()).try_for_each(|read| self.read(read))
+        let (mut count, mut missed) = (0, 0);
+        for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
+            if i % ASKED == 0 {
+                count += 1;
+                missed += usize::from(self.read(read, Ask::WhetherCached)? == Ask::Waited);
+            } else {
+                self.read(read, Ask::Nothing)?;
+            }
+        }
+        if self.drop.load(Ordering::Relaxed) == KEEP {
+            self.model.saw(count, missed);
+        }
+        Ok(())
     }
 
     fn prepare(&self, coming: &[Range<u64>]) {
@@ -202,14 +271,8 @@ impl Store for ReadStore {
         self.model.cost()
     }
 
-    fn threads(&self) -> usize {
-        // What is dropped cannot be asked for ahead of time: then many threads make the queue. Otherwise a few
-        // streams: each waits for its own read-ahead now and then.
-        match (self.waits(), self.drop.load(Ordering::Relaxed)) {
-            (false, _) => sys::cores(),
-            (true, KEEP) => sys::cores().max(STREAMING),
-            (true, _) => WAITING,
-        }
+    fn threads(&self, _requests: usize) -> usize {
+        threads(self.model.cost().waits, self.cache())
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {

@@ -3,11 +3,10 @@
 //! The buffer belongs to the ring, and [`Ring::run`] does not return, not even by a panic, before the
 //! kernel has finished with every request. So no read can ever land in memory that is someone else's.
 
-use super::Read;
+use super::direct::Piece;
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use io_uring::{IoUring, Probe, opcode, types};
-use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -68,24 +67,19 @@ impl Ring {
         self.bounce.len()
     }
 
-    /// Reads every piece: `place` says the aligned offset and length, `take` gets the bytes and how many came.
-    /// Pieces are cut so that `slot` bytes hold any of them. `take` sees straight ones only where too little came.
+    /// Reads every piece. They are cut so that `slot` bytes hold any of them.
     ///
     /// # Panics
     /// Where a slot is larger than the buffer: before anything is read.
-    pub fn run<'p>(
+    pub fn run(
         &mut self,
-        file: &File,
         slot: usize,
-        pieces: &mut [Read<'p>],
-        place: impl Fn(&Read<'p>) -> (u64, usize, Way),
-        mut take: impl FnMut(&mut Read<'p>, &[u8], usize) -> Result<()>,
+        pieces: &mut [Piece<'_>],
         failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
         let slots = (self.bounce.len() / slot.max(1)).min(self.depth);
         assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce.len());
         let start = self.bounce.as_ptr();
-        let fd = types::Fd(file.as_raw_fd());
         let mut free: Vec<usize> = (0..slots).collect();
         let mut holds = vec![0; slots];
         let mut flight = Flight { ring: &mut self.queue, count: 0 };
@@ -93,18 +87,20 @@ impl Ring {
         while error.is_none() && next < pieces.len() || flight.count > 0 {
             while error.is_none() && next < pieces.len() {
                 let Some(at) = free.pop() else { break };
-                let (offset, len, way) = place(&pieces[next]);
+                let piece = &mut pieces[next];
+                let (offset, len) = piece.place();
+                let fd = types::Fd(piece.file().as_raw_fd());
                 let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
-                let into = match way {
-                    Way::Straight => pieces[next].into.as_mut_ptr(),
+                let into = match piece.way() {
+                    Way::Straight => piece.read.into.as_mut_ptr(),
                     Way::Bounce => start.wrapping_add(at * slot),
                 };
                 let read = opcode::Read::new(fd, into, len).offset(offset).build().user_data(at as u64);
-                // SAFETY: the file is open; slot `at` lies inside the bounce buffer (there are `slots` of `slot` bytes, and
-                // `len` is at most `slot`) and is unused until `flight` has seen the
-                // completion: `flight` waits for it even when dropped early. A straight piece's own bytes, which
-                // are exactly `len`, are borrowed by `pieces` for longer than that, and nobody looks at them before.
-                // The queue has room: it is as deep as there are slots.
+                // SAFETY: the file is open as long as its piece is there, longer than this call. Slot `at` lies inside
+                // the bounce buffer (there are `slots` of `slot` bytes, and `len` is at most `slot`) and is unused until
+                // `flight` has seen the completion: `flight` waits for it even when dropped early. A straight piece's
+                // own bytes, which are exactly `len`, are borrowed by `pieces` for longer than that, and nobody looks
+                // at them before. The queue has room: it is as deep as there are slots.
                 if unsafe { flight.ring.submission().push(&read) }.is_err() {
                     free.push(at);
                     break;
@@ -126,13 +122,13 @@ impl Ring {
                 let at = usize::try_from(done.user_data()).unwrap_or(0);
                 free.push(at);
                 let piece = &mut pieces[holds[at]];
-                let way = place(piece).2;
+                let straight = piece.way() == Way::Straight;
                 let answer = match usize::try_from(done.result()) {
-                    Ok(got) if way == Way::Straight && got == piece.into.len() => Ok(()),
-                    Ok(_) if way == Way::Straight => take(piece, &[], 0),
-                    Ok(got) => take(piece, &self.bounce[at * slot..(at + 1) * slot], got),
+                    Ok(got) if straight && got == piece.read.into.len() => Ok(()),
+                    Ok(_) if straight => piece.take(&[], 0),
+                    Ok(got) => piece.take(&self.bounce[at * slot..(at + 1) * slot], got),
                     // A signal, or a kernel short of memory: an ordinary read settles it.
-                    Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => take(piece, &[], 0),
+                    Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => piece.take(&[], 0),
                     Err(_) => Err(failed(io::Error::from_raw_os_error(-done.result()))),
                 };
                 if let Err(e) = answer {

@@ -174,7 +174,7 @@ impl Store for RemapStore {
         MAPPED
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, _requests: usize) -> usize {
         sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1))
     }
 }
@@ -230,7 +230,7 @@ impl Store for AdviseStore {
         MAPPED
     }
 
-    fn threads(&self) -> usize {
+    fn threads(&self, _requests: usize) -> usize {
         sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1))
     }
 }

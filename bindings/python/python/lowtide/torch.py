@@ -1,0 +1,201 @@
+"""Tokens as torch tensors: nanoGPT's ``get_batch``, and a dataset for torch's ``DataLoader``.
+
+Tensors share memory with our arrays: there is no second copy. Torch is an optional extra: nothing else in
+``lowtide`` imports it.
+
+>>> import lowtide, lowtide.torch
+>>> tokens = lowtide.tokens("train.bin")  # doctest: +SKIP
+>>> x, y = lowtide.torch.get_batch(tokens, batch_size=12, block_size=1024)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from lowtide._passes import Passes
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+    from torch.utils.data._utils.worker import WorkerInfo
+
+    from lowtide._lowtide import Tokens
+
+__all__ = ["TokenDataset", "get_batch"]
+
+_Arrays = tuple["NDArray[Any]", "NDArray[Any]"]
+_Pair = tuple[torch.Tensor, torch.Tensor]
+
+_CPU = torch.device("cpu")  # named, because torch.set_default_device could mean another one
+_ENDLESS = 1 << 32  # the epochs of an iteration with epochs=None: nobody comes to their end
+
+
+def get_batch(
+    tokens: Tokens,
+    batch_size: int,
+    block_size: int,
+    device: str | int | torch.device = "cpu",
+    generator: torch.Generator | None = None,
+) -> _Pair:
+    """Draw random windows as nanoGPT's function of this name does: bit for bit the same for the same seed.
+
+    ``x`` and ``y`` are int64 tensors of ``batch_size`` rows of ``block_size`` tokens, ``y`` shifted by one.
+    On CUDA they are allocated pinned, filled in place and copied with ``non_blocking=True``.
+    """
+    if device != "cpu":  # most are, and asking torch what a word means takes as long as reading a window
+        device = torch.device(device)
+    length = len(tokens)
+    if block_size >= length:
+        raise IndexError(
+            f"a window is {block_size} tokens and the one after them, there are only {length} tokens\n"
+            "hint: a smaller block_size"
+        )
+    # A list of a few numbers takes less time than an array that stands for the same memory.
+    starts = torch.randint(length - block_size, (batch_size,), generator=generator, device=_CPU).tolist()
+    if isinstance(device, torch.device) and device.type == "cuda":
+        shape = batch_size, block_size
+        x, y = (torch.empty(shape, dtype=torch.int64, device=_CPU, pin_memory=True) for _ in range(2))
+        tokens.windows(starts, block_size, out=(x.numpy(), y.numpy()))
+        return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+    pair = _tensors(tokens.windows(starts, block_size))
+    return pair if device == "cpu" else (pair[0].to(device), pair[1].to(device))
+
+
+def _tensors(pair: _Arrays) -> _Pair:
+    return torch.from_numpy(pair[0]), torch.from_numpy(pair[1])
+
+
+class TokenDataset(IterableDataset[_Pair]):
+    """Batches of windows for ``DataLoader(dataset, batch_size=None)``, with any number of workers.
+
+    The arguments are those of ``tokens.loader``, and so are the batches and their order. An iteration goes on
+    from the state; the next one begins the next epoch, also where DataLoader starts new workers for it.
+
+    Worker w of n yields batches w, w + n, …, and DataLoader puts them back in order. How many of them it has
+    handed out is known to no copy of the dataset, so that with workers
+
+    - ``state_dict`` raises: use that of torchdata's ``StatefulDataLoader``, and resume with as many workers;
+    - an iteration that is left early is not taken up again: the next one begins with epochs that no worker
+      has begun (2³² further on if ``epochs`` is None).
+
+    Our loader reads ahead in a thread of its own, so that workers are rarely worth their cost: each has a
+    budget of its own, and copies its batches into shared memory.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        batch_size: int,
+        block_size: int,
+        *,
+        order: Literal["shuffled", "sequential", "with_replacement"] = "shuffled",
+        seed: int = 0,
+        epochs: int | None = 1,
+        dtype: DTypeLike = "int64",
+        rank: int | None = None,
+        world_size: int | None = None,
+        prefetch: int | None = None,
+        drop_last: bool = True,
+    ) -> None:
+        """Check the arguments: nothing is read before the first batch."""
+        super().__init__()
+        self.tokens = tokens
+        self._settings: dict[str, Any] = {
+            "batch_size": batch_size,
+            "block_size": block_size,
+            "order": order,
+            "seed": seed,
+            "epochs": epochs,
+            "dtype": dtype,
+            "rank": rank,
+            "world_size": world_size,
+            "prefetch": prefetch,
+            "drop_last": drop_last,
+        }
+        self._loader = tokens.loader(**self._settings)  # what is wrong is said here, not in a worker
+        self._len = None if epochs is None else len(self._loader)
+        self._span = _ENDLESS if epochs is None else epochs
+        self._passes = Passes()
+        # In a worker: what StatefulDataLoader has loaded, and the epoch before which the iteration ends.
+        self._resume: dict[str, Any] | None = None
+        self._end: int | None = None
+
+    def __len__(self) -> int:
+        """How many batches one iteration has, over all workers."""
+        if self._len is None:
+            raise TypeError("a dataset with epochs=None has no end")
+        return self._len
+
+    def __iter__(self) -> Iterator[_Pair]:
+        """Go on from the state, or with this worker's share of it."""
+        worker = get_worker_info()
+        if worker is None:
+            self._catch_up()
+            return map(_tensors, self._loader)
+        return map(_tensors, self._share(worker))
+
+    def _catch_up(self) -> None:
+        """Go on after what workers have read since this process did."""
+        last = self._passes.last()
+        if last is not None:
+            state = {**self._loader.state_dict(), "epoch": (last + 1) * self._span, "position": 0}
+            self._loader.load_state_dict(state)
+            self._passes.forget()
+
+    def _share(self, worker: WorkerInfo) -> Iterator[_Arrays]:
+        """Give this worker's share of the iteration that it resumes, or else of the next one."""
+        turn = (worker.id, worker.num_workers)
+        # Where the parent's copy stands, or, in a persistent worker, our last iteration.
+        mine: dict[str, Any] = {**self._loader.state_dict(), "turn": turn}
+        state, self._resume = self._resume or mine, None
+        if "end" in state:
+            # What the next iteration takes from the parent's copy must be what this one takes from the state.
+            if state["seed"] != mine["seed"] or state["end"] % self._span:
+                raise ValueError(
+                    "the state was taken with another seed or other epochs than the dataset has\n"
+                    "hint: make the dataset as it was made then"
+                )
+            number = state["end"] // self._span - 1
+            self._passes.take(worker, number)
+        else:
+            first = state["epoch"] // self._span
+            number = self._passes.next(worker, first)
+            if number != first or self._end is not None:
+                state.update(epoch=number * self._span, position=0)
+        self._end = (number + 1) * self._span
+        self._loader = self.tokens.loader(**self._settings, _turn=turn)
+        self._loader.load_state_dict(state)
+        # After a worker's last batch its state stands in the next epoch, which is not of the same iteration.
+        return iter(self._loader) if state["epoch"] < self._end else iter(())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Say where the iteration stands, as the caller saw it: see ``Loader.state_dict``."""
+        if get_worker_info() is not None:
+            return {**self._loader.state_dict(), "end": self._end}
+        if self._passes.last() is not None:
+            raise RuntimeError(
+                "the batches are read by DataLoader workers: how far they are is not known to this copy\n"
+                "hint: use torchdata's StatefulDataLoader and its state_dict(), or num_workers=0"
+            )
+        return {**self._loader.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where a ``state_dict`` was taken, with or without workers."""
+        if get_worker_info() is not None:
+            self._resume = state
+            return
+        self._loader.load_state_dict(state)
+        self._passes.forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give the settings and the state; the data stays where it is."""
+        return {**self.__dict__, "_loader": self._loader.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the files again, and go on from the state."""
+        self.__dict__.update(state)
+        self._loader = self.tokens.loader(**self._settings)
+        self._loader.load_state_dict(state["_loader"])

@@ -1,0 +1,505 @@
+//! `lowtide.Tokens` and `lowtide.tokens`.
+
+use crate::batch::{self, Out};
+use crate::error::{raise, unlocked};
+use crate::loader::{Loader, Wanted};
+use crate::{budget, chunks, dtype, index};
+use lowtide::format::{Dtype, Kind};
+use lowtide::order::{LastStep, Turn};
+use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
+use numpy::{PyArrayDescr, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyTypeError, PyUserWarning, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::ffi::CString;
+use std::path::PathBuf;
+
+/// A stream of tokens on disk, as `lowtide.tokens` opens it: `windows` of them where you say, a `loader` that goes
+/// through all of them, `document`s, and `tokens[start:end]`.
+#[pyclass(frozen, module = "lowtide")]
+pub struct Tokens {
+    pub inner: lowtide::Tokens,
+    descr: Py<PyArrayDescr>,
+    /// NumPy's int64, made once.
+    int64: Py<PyArrayDescr>,
+    /// What `tokens` was given, for pickle.
+    arguments: Py<PyDict>,
+}
+
+/// Calls a generic function with the integer type of a kind; `None` for what is no integer.
+macro_rules! with_integer {
+    ($kind:expr, $T:ident => $body:expr) => {
+        match $kind {
+            Kind::Int8 => {
+                type $T = i8;
+                Some($body)
+            }
+            Kind::Int16 => {
+                type $T = i16;
+                Some($body)
+            }
+            Kind::Int32 => {
+                type $T = i32;
+                Some($body)
+            }
+            Kind::Int64 => {
+                type $T = i64;
+                Some($body)
+            }
+            Kind::UInt8 => {
+                type $T = u8;
+                Some($body)
+            }
+            Kind::UInt16 => {
+                type $T = u16;
+                Some($body)
+            }
+            Kind::UInt32 => {
+                type $T = u32;
+                Some($body)
+            }
+            Kind::UInt64 => {
+                type $T = u64;
+                Some($body)
+            }
+            _ => None,
+        }
+    };
+}
+pub(crate) use with_integer;
+
+/// Opens a stream of tokens: a file, a folder, a glob, a Megatron prefix, or a list of them, in that order.
+///
+/// What the files are is told from their content; `lowtide info` shows it.
+///
+/// - `dtype`: the type of a token, for files that do not say. A bare `.bin` is uint16 without it.
+/// - `format`: the dialect, instead of what the files look like: "nanogpt", "llmc", "megatron", "datatrove",
+///   "npy", "olmo" or "raw".
+/// - `end_of_text`: the token between documents, for files without an index of them; 50256 is GPT-2's.
+/// - `access`, `cache`, `budget`: how to read, and inside how much memory, as for `lowtide.open`.
+#[pyfunction]
+#[pyo3(signature = (path, *, dtype=None, format=None, end_of_text=None, access="auto", cache="auto", budget=None))]
+#[allow(clippy::too_many_arguments)] // they are keywords
+pub fn tokens(
+    py: Python<'_>,
+    path: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    format: Option<&str>,
+    end_of_text: Option<u64>,
+    access: &str,
+    cache: &str,
+    budget: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Tokens> {
+    py.import("numpy")?;
+    let access: Access = access.parse().map_err(raise)?;
+    let cache: CacheWish = cache.parse().map_err(raise)?;
+    let mut options = TokenOptions::new().access(access).cache(cache);
+    let arguments = PyDict::new(py);
+    arguments.set_item("access", access.name())?;
+    arguments.set_item("cache", cache.name())?;
+    if let Some(budget) = budget::argument(budget)? {
+        options = options.budget(budget);
+    }
+    if let Some(given) = dtype {
+        let dtype = dtype::from_python(given)?;
+        options = options.dtype(dtype);
+    }
+    if let Some(word) = format {
+        options = options.dialect(word.parse().map_err(raise)?);
+    }
+    if let Some(token) = end_of_text {
+        arguments.set_item("end_of_text", token)?;
+        options = options.end_of_text(token);
+    }
+    let names = names(path)?;
+    let inner = py.detach(|| options.open(&names)).map_err(raise)?;
+    for warning in inner.warnings() {
+        let message = CString::new(warning.replace('\0', "?")).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)?;
+    }
+    arguments.set_item("budget", inner.budget().limit())?;
+    arguments.set_item("dtype", inner.dtype().numpy_str())?; // said, so that nobody is warned again
+    if let Some(file) = inner.files().first() {
+        arguments.set_item("format", file.dialect.name())?;
+    }
+    let descr = dtype::to_numpy(py, inner.dtype())?.unbind();
+    let int64 = dtype::to_numpy(py, Dtype::native(Kind::Int64))?.unbind();
+    Ok(Tokens { inner, descr, int64, arguments: arguments.unbind() })
+}
+
+/// What pickle calls.
+#[pyfunction]
+#[pyo3(name = "_reopen_tokens")]
+pub fn reopen<'py>(
+    py: Python<'py>,
+    files: &Bound<'py, PyTuple>,
+    arguments: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("lowtide._lowtide")?.getattr("tokens")?.call((files,), Some(arguments))
+}
+
+/// One path, or several.
+fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+    let py = given.py();
+    let decode = |path: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
+        let decoded = py.import("os")?.call_method1("fsdecode", (path,));
+        decoded
+            .map_err(|error| if error.is_instance_of::<PyTypeError>(py) { no_path(path) } else { error })?
+            .extract()
+    };
+    match given.cast::<PyList>() {
+        Ok(list) => list.iter().map(|path| decode(&path)).collect(),
+        Err(_) => match given.cast::<PyTuple>() {
+            Ok(tuple) => tuple.iter().map(|path| decode(&path)).collect(),
+            Err(_) => Ok(vec![decode(given)?]),
+        },
+    }
+}
+
+/// That something is no path. An iterator or a set is not made into a list here: the order of files is the
+/// order of the stream, and theirs may be another one tomorrow.
+fn no_path(given: &Bound<'_, PyAny>) -> PyErr {
+    let name = given.get_type().name().map_or_else(|_| "this".into(), |name| name.to_string());
+    let has = |name: &str| given.hasattr(name).unwrap_or(false);
+    let hint = if has("filename") {
+        "\nhint: name its file: lowtide.tokens(array.filename, dtype=array.dtype)"
+    } else if has("read") {
+        "\nhint: give the file's name"
+    } else if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
+        "\nhint: the list is flat"
+    } else if given.try_iter().is_ok() {
+        "\nhint: sorted(paths) makes a list, in an order that stays the same"
+    } else {
+        ""
+    };
+    PyTypeError::new_err(format!("tokens are named by a path or a list of paths, not by {name}{hint}"))
+}
+
+/// That something does not say where windows start.
+fn no_starts(given: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let (axes, dtype) = (array.getattr("ndim")?.extract::<usize>()?, array.getattr("dtype")?);
+    let is_object = dtype.getattr("kind")?.extract::<char>()? == 'O';
+    let (what, hint) = match axes {
+        0 if is_object && given.try_iter().is_ok() => {
+            (given.get_type().name()?.to_string(), "\nhint: list(starts) makes one")
+        }
+        0 if is_object => (given.get_type().name()?.to_string(), ""),
+        0 => (format!("a single {dtype}"), "\nhint: [start] is a list of one"),
+        1 => (dtype.to_string(), "\nhint: starts.astype(\"int64\"), if they are whole numbers"),
+        _ => (format!("{axes} axes of them"), "\nhint: starts.reshape(-1) has one axis"),
+    };
+    Ok(PyTypeError::new_err(format!("starts must be a list or an array of integers, not {what}{hint}")))
+}
+
+/// The starts of windows, as NumPy or anything that it understands has them.
+fn starts(given: &Bound<'_, PyAny>, tokens: &lowtide::Tokens, block: usize) -> PyResult<Vec<u64>> {
+    let py = given.py();
+    let one = |start: i128| {
+        u64::try_from(start).map_err(|_| {
+            let (block, tokens) = (block as u64, tokens.len());
+            let last = (i128::from(tokens) - i128::from(block) - 1).max(-1);
+            raise(lowtide::Error::Start { start, block, last, tokens })
+        })
+    };
+    let from = |array: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
+        array.as_array().iter().map(|&start| one(start.into())).collect()
+    };
+    if given.is_exact_instance_of::<PyList>()
+        && let Ok(list) = given.extract::<Vec<i64>>()
+    {
+        return list.into_iter().map(|start| one(start.into())).collect();
+    }
+    if let Ok(array) = given.extract::<PyReadonlyArray1<'_, i64>>() {
+        return from(array);
+    }
+    let numpy = py.import("numpy")?;
+    let array = numpy.call_method1("asarray", (given,))?;
+    let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
+    let empty = array.getattr("size")?.extract::<usize>()? == 0;
+    let one_axis = array.getattr("ndim")?.extract::<usize>()? == 1;
+    if one_axis
+        && kind == "O"
+        && let Ok(numbers) = given.extract::<Vec<i128>>()
+    {
+        return numbers.into_iter().map(one).collect(); // one is too large for NumPy's integers
+    }
+    if !one_axis || !(empty || kind == "i" || kind == "u") {
+        return Err(no_starts(given, &array)?);
+    }
+    if array.getattr("dtype")?.getattr("str")?.extract::<String>()?.ends_with("u8") {
+        return array.extract::<Vec<u64>>(); // a uint64 need not fit in an int64
+    }
+    from(array.call_method1("astype", ("int64",))?.extract()?)
+}
+
+fn no_out() -> PyErr {
+    PyTypeError::new_err(
+        "out must be two NumPy arrays, (x, y)\nhint: tensor.numpy() is an array over a torch tensor's own memory",
+    )
+}
+
+/// One of the two arrays of `out=`: C-contiguous, writable, integers, of the right shape.
+fn check_out<'a, 'py>(
+    out: &'a Bound<'py, PyAny>,
+    shape: [usize; 2],
+) -> PyResult<(&'a Bound<'py, PyUntypedArray>, Kind)> {
+    let array = out.cast::<PyUntypedArray>().map_err(|_| no_out())?;
+    let flags = out.getattr("flags")?;
+    let found = dtype::from_python(array.dtype().as_any())?;
+    let is_integer = with_integer!(found.kind(), T => size_of::<T>()).is_some();
+    if array.shape() != shape || !is_integer || found != Dtype::native(found.kind()) {
+        return Err(PyValueError::new_err(format!(
+            "out has shape {} and dtype {}, the windows have shape ({}, {}) and are native integers",
+            out.getattr("shape")?,
+            array.dtype(),
+            shape[0],
+            shape[1],
+        )));
+    }
+    for flag in ["c_contiguous", "writeable", "aligned"] {
+        if !flags.getattr(flag)?.is_truthy()? {
+            return Err(PyValueError::new_err("out must be C-contiguous, aligned and writable"));
+        }
+    }
+    Ok((array, found.kind()))
+}
+
+#[pymethods]
+impl Tokens {
+    fn __len__(&self) -> PyResult<usize> {
+        usize::try_from(self.inner.len()).map_err(|_| PyValueError::new_err("more tokens than len() can say"))
+    }
+
+    /// NumPy's dtype of a token in the files.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> Py<PyArrayDescr> {
+        self.descr.clone_ref(py)
+    }
+
+    /// The files, in the order of the stream, as absolute paths.
+    #[getter]
+    fn files<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.inner.files().iter().map(|file| file.path.clone()))
+    }
+
+    /// The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
+    #[getter]
+    fn format(&self) -> &'static str {
+        self.inner.files().first().map_or("raw", |file| file.dialect.name())
+    }
+
+    /// The way of access that was asked for; loaders say which one they took.
+    #[getter]
+    fn access(&self) -> &'static str {
+        self.inner.array().access().name()
+    }
+
+    /// What was asked for about the page cache.
+    #[getter]
+    fn cache(&self) -> &'static str {
+        self.inner.array().cache().name()
+    }
+
+    /// The budget that this and everything made from it share.
+    #[getter]
+    fn budget(&self) -> budget::Budget {
+        budget::Budget(self.inner.budget().clone())
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.array().is_closed()
+    }
+
+    /// How many documents there are: from the index beside the files, or by `end_of_text`, for which all tokens
+    /// are read once (see `remember_documents`). None where there is neither.
+    #[getter]
+    fn documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        unlocked(py, |interrupt| self.inner.documents(interrupt))
+    }
+
+    /// The tokens of document `number` as an array of the files' own dtype, the end-of-text token included;
+    /// negative numbers count from the end.
+    fn document<'py>(&self, py: Python<'py>, number: i64) -> PyResult<Bound<'py, PyAny>> {
+        let found = unlocked(py, |interrupt| {
+            let Some(count) = self.inner.documents(interrupt)? else {
+                return self.inner.document(0, interrupt).map(Ok); // which says what is missing
+            };
+            let from_end = i128::from(number) + if number < 0 { count.into() } else { 0 };
+            match u64::try_from(from_end) {
+                Ok(index) if index < count => self.inner.document(index, interrupt).map(Ok),
+                _ => Ok(Err(count)),
+            }
+        })?;
+        let batch = found.map_err(|count| {
+            PyIndexError::new_err(format!("document {number} is out of range: there are {count}"))
+        })?;
+        batch::ndarray(py, batch, self.descr.bind(py))
+    }
+
+    /// Writes what the scan for `end_of_text` found into NAME.lowtide-documents beside the first file, and says
+    /// where. From then on documents are known at once, until a file changes.
+    fn remember_documents(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        unlocked(py, |interrupt| self.inner.remember_documents(interrupt))
+    }
+
+    /// The windows that begin at `starts`: (x, y), int64 arrays of `len(starts)` rows of `block_size` tokens; y is
+    /// x shifted by one. So a window takes `block_size` + 1 tokens, and the last one begins at
+    /// `len(tokens) - block_size - 1`.
+    ///
+    /// `out`, two arrays of that shape and of any integers, is filled and returned instead.
+    #[pyo3(signature = (starts, block_size, out=None))]
+    fn windows<'py>(
+        &self,
+        py: Python<'py>,
+        starts: &Bound<'py, PyAny>,
+        block_size: usize,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let starts = self::starts(starts, &self.inner, block_size)?;
+        let Some(out) = out else {
+            let (x, y) = unlocked(py, |interrupt| self.inner.windows::<i64>(&starts, block_size, interrupt))?;
+            let descr = self.int64.bind(py);
+            return PyTuple::new(py, [batch::ndarray(py, x, descr)?, batch::ndarray(py, y, descr)?]);
+        };
+        let [x, y]: [Bound<'py, PyAny>; 2] = out.extract().map_err(|_| no_out())?;
+        let shape = [starts.len(), block_size];
+        let ((x_array, kind), (y_array, other)) = (check_out(&x, shape)?, check_out(&y, shape)?);
+        if kind != other {
+            return Err(PyValueError::new_err("x and y of out must have the same dtype"));
+        }
+        let bytes = shape[0] * shape[1] * kind.itemsize();
+        let (mut to_x, mut to_y) = (Out::new(x_array, bytes), Out::new(y_array, bytes));
+        with_integer!(kind, T => unlocked(py, move |interrupt| {
+            self.inner.windows_into::<T>(&starts, block_size, to_x.numbers(), to_y.numbers(), interrupt)
+        }))
+        .unwrap_or(Ok(()))?;
+        PyTuple::new(py, [x, y])
+    }
+
+    /// Batches of windows, `for x, y in tokens.loader(12, 1024)`, read ahead in a thread.
+    ///
+    /// - `batch_size`, `block_size`: x and y are arrays of `batch_size` rows of `block_size` tokens, on each rank.
+    /// - `order`: `"shuffled"`, every window of an epoch once; `"sequential"`, the same in file order;
+    ///   `"with_replacement"`, independent draws, as nanoGPT's.
+    /// - `seed`, `epochs`: which order, and how many epochs one iteration has; `epochs=None` has no end.
+    /// - `dtype`: the integers of x and y.
+    /// - `rank`, `world_size`: which share of the batches; torchrun's `RANK` and `WORLD_SIZE`, if not given.
+    /// - `prefetch`: how many batches to read ahead at most; 0 does without a thread.
+    /// - `drop_last`: without the last windows of an epoch that do not fill a batch on every rank.
+    #[pyo3(
+        text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epochs=1, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, _turn=None)"
+    )]
+    #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=0, epochs=Some(1), dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, _turn=None))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    #[allow(clippy::used_underscore_binding)] // a keyword that is not for users, as Python marks it
+    fn loader(
+        &self,
+        py: Python<'_>,
+        batch_size: usize,
+        block_size: usize,
+        order: &str,
+        seed: u64,
+        epochs: Option<u64>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        rank: Option<u64>,
+        world_size: Option<u64>,
+        prefetch: Option<u64>,
+        drop_last: bool,
+        _turn: Option<(u64, u64)>, // for lowtide.torch: this worker, of how many
+    ) -> PyResult<Loader> {
+        let options = LoaderOptions {
+            batch_size,
+            block_size,
+            order: order.parse().map_err(raise)?,
+            seed,
+            epochs,
+            shard: chunks::shard(py, rank, world_size)?,
+            turn: _turn.map_or(Ok(Turn::ALL), |(first, of)| Turn::new(first, of)).map_err(raise)?,
+            last: if drop_last { LastStep::Drop } else { LastStep::Split },
+            prefetch,
+        };
+        Loader::new(py, &self.inner, options, Wanted::from_python(py, dtype)?)
+    }
+
+    /// Tokens as NumPy's index selects them, in the files' own dtype: `tokens[5]`, `tokens[5:9]`, `tokens[[3, 1]]`.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let index::Selected { axes, shown, scalar } = index::parse(key, self.inner.array().shape())?;
+        let batch = unlocked(py, |interrupt| self.inner.array().select(axes, interrupt))?;
+        let array = batch::shaped(py, batch, self.descr.bind(py), &shown)?;
+        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
+    }
+
+    /// Token by token would be a read each.
+    #[allow(clippy::unused_self)] // a method to Python
+    fn __iter__(&self) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "tokens are not gone through one by one\n\
+             hint: tokens.loader(batch_size, block_size) gives batches of windows, tokens[start:end] a part",
+        ))
+    }
+
+    /// For NumPy, which would make an array of one object: all tokens, if they fit in the budget.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            return Err(PyValueError::new_err("tokens on disk cannot become a NumPy array without a copy"));
+        }
+        let (needs, limit) = (self.inner.array().nbytes(), self.inner.budget().limit());
+        if needs > limit {
+            let human = lowtide::budget::human;
+            return Err(PyMemoryError::new_err(format!(
+                "a NumPy array of all tokens would take {}, the budget is {}\n\
+                 hint: tokens[...] does it anyway; tokens.loader(...) goes through them in the budget",
+                human(needs),
+                human(limit)
+            )));
+        }
+        let array = self.__getitem__(py, py.Ellipsis().bind(py))?;
+        match dtype {
+            Some(dtype) => array.call_method1("astype", (dtype,)),
+            None => Ok(array),
+        }
+    }
+
+    /// Lets go of the files. Arrays that were returned stay what they are.
+    fn close(&self) {
+        self.inner.close();
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(&self, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _traceback: &Bound<'_, PyAny>) {
+        self.close();
+    }
+
+    fn __repr__(&self) -> String {
+        let files = self.inner.files();
+        let name = files.first().map_or_else(String::new, |file| format!("\"{}\"", file.path.display()));
+        let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
+        let (tokens, dtype, format, access) =
+            (self.inner.len(), self.inner.dtype(), self.format(), self.access());
+        let closed = if self.closed() { ", closed" } else { "" };
+        format!(
+            "<lowtide.Tokens {name}{more} tokens={tokens} dtype={dtype} format={format} access={access}{closed}>"
+        )
+    }
+
+    /// Pickles as the paths and the settings, never as data.
+    #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>, Py<PyDict>))> {
+        let again = py.import("lowtide._lowtide")?.getattr("_reopen_tokens")?;
+        Ok((again, (self.files(py)?, self.arguments.clone_ref(py))))
+    }
+}

@@ -1,0 +1,63 @@
+//! What there is to say about an array.
+
+use super::here::Here;
+use super::{Answer, common};
+use crate::draw::thousands;
+use crate::headerless::is_integer;
+use lowtide::budget::human;
+use lowtide::choose::{Choice, Visit, access};
+use lowtide::format::{Container, Order, shape_text};
+use lowtide::{Array, Options, Result, meter};
+use serde_json::{Value, json};
+use std::path::Path;
+
+pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
+    let array = options.open(path)?;
+    let cached = meter::cache::of_path(path);
+    let choice = |name, visit| access(&array, visit).map(|Choice { access, why, .. }| (name, access, why));
+    let access = [choice("chunks", Visit::Sequential)?, choice("shuffled", Visit::Shuffled)?];
+    let (layout, here) = (array.layout(), Here::at(&array)?);
+    let format = match layout.container {
+        Container::Npy { version } => format!("npy (version {version})"),
+        Container::Raw => "raw".into(),
+    };
+    let order = match layout.order {
+        Order::C => "C",
+        Order::Fortran => "Fortran",
+    };
+    let (shared_pairs, shared) = common(cached, array.budget(), &access, &here);
+    let mut pairs = vec![
+        ("format", format.clone()),
+        ("dtype", array.dtype().to_string()),
+        ("shape", format!("{}, {order} order", shape_text(array.shape()))),
+        ("rows", format!("{} of {}", thousands(array.rows()), human(array.row_bytes() as u64))),
+        ("size", format!("{} from byte {}", human(array.nbytes()), layout.offset)),
+    ];
+    if are_tokens(&array) {
+        pairs.push(("tokens", "lowtide.tokens reads it too: integers of one axis".into()));
+    }
+    pairs.extend(shared_pairs);
+    let mut json = json!({
+        "path": array.path(),
+        "kind": "array",
+        "format": format,
+        "dtype": array.dtype().name(),
+        "numpy_dtype": array.dtype().numpy_str(),
+        "shape": array.shape(),
+        "order": order,
+        "offset": layout.offset,
+        "rows": array.rows(),
+        "row_bytes": array.row_bytes(),
+        "bytes": array.nbytes(),
+        "can_be_tokens": are_tokens(&array),
+    });
+    if let Value::Object(json) = &mut json {
+        json.extend(shared);
+    }
+    Ok(Answer { title: array.path().display().to_string(), pairs, notes: Vec::new(), json })
+}
+
+/// Whether it could be tokens as well.
+fn are_tokens(array: &Array) -> bool {
+    array.shape().len() == 1 && is_integer(array.dtype())
+}

@@ -1,0 +1,233 @@
+//! The opened bytes behind an array or a stream of tokens, and the ways of reading them.
+//!
+//! One file, or the data of many end to end; how the caller wants them read, and the budget. Several arrays
+//! can be views of the same bytes. Closing it closes all of them.
+
+use crate::budget::Budget;
+use crate::choose::{CacheWish, Choice};
+use crate::error::{Error, Result};
+use crate::format::Dtype;
+use crate::plan::Interrupt;
+use crate::store::{
+    Access, AdviseStore, Cache, DirectStore, Engine, Files, FilesStore, Made, MapStore, ReadStore,
+    RemapStore, Source, Store, window_for,
+};
+use crate::sys;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Where the bytes are.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// In one file, which stays open.
+    File(Arc<Source>),
+    /// In many, opened as they are needed.
+    Files(Arc<Files>),
+}
+
+impl Origin {
+    /// How many bytes there are, headers included where it is one file.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::File(source) => source.len(),
+            Self::Files(files) => files.len(),
+        }
+    }
+
+    /// About how many of them are in the page cache, where that can be known.
+    pub(crate) fn cached(&self) -> Option<u64> {
+        match self {
+            Self::File(source) => sys::cached_estimate(&**source, source.len()).ok(),
+            Self::Files(files) => files.cached_estimate().ok(),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(source) => source.path(),
+            Self::Files(files) => files.path(),
+        }
+    }
+
+    /// The element type, the sizes in order, and the first and last 4 KiB of at most [`PRINTED`] files.
+    fn fingerprint(&self, dtype: Dtype) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(dtype.numpy_str().as_bytes());
+        let sources: Vec<Arc<Source>> = match self {
+            Self::File(source) => {
+                hasher.update(&source.len().to_le_bytes());
+                vec![source.clone()]
+            }
+            Self::Files(files) => {
+                for part in files.parts() {
+                    hasher.update(&(part.bytes.end - part.bytes.start).to_le_bytes());
+                }
+                // Evenly over all of them, the first and the last included.
+                let last = files.count().saturating_sub(1);
+                let mut chosen: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
+                chosen.dedup();
+                chosen.truncate(files.count());
+                chosen.into_iter().map(|i| files.source(i)).collect::<Result<_>>()?
+            }
+        };
+        for source in sources {
+            let part = usize::try_from(source.len()).unwrap_or(usize::MAX).min(4096);
+            for offset in [0, source.len() - part as u64] {
+                let mut bytes = vec![0; part];
+                let read = source.file().read_exact_at(&mut bytes, offset);
+                read.map_err(|e| Error::io(source.path(), "read the file", e))?;
+                hasher.update(&bytes);
+            }
+        }
+        Ok(hasher.finalize().to_hex()[..32].to_owned())
+    }
+}
+
+/// How many files are looked into for a fingerprint.
+const PRINTED: usize = 16;
+
+/// Opened bytes.
+pub(crate) struct Data {
+    path: PathBuf,
+    access: Access,
+    cache: CacheWish,
+    budget: Budget,
+    opened: Mutex<Option<Arc<Opened>>>,
+    fingerprint: OnceLock<String>,
+}
+
+/// What `close` lets go.
+#[derive(Debug)]
+struct Opened {
+    origin: Origin,
+    stores: Made,
+    /// The one for rows that somebody asks for.
+    random: Mutex<Option<Arc<dyn Store>>>,
+}
+
+/// That a way of access can do what is wished of the page cache.
+pub(crate) fn can_be(access: Access, cache: CacheWish) -> Result<()> {
+    if access == Access::Map && cache == CacheWish::Drop {
+        return Err(Error::argument(
+            "access=\"map\" holds its pages, and what is mapped cannot be dropped from the page cache",
+            "access=\"advise\" or \"remap\" with cache=\"drop\" let go of both",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses mapped access where the budget has no room for a window: now, not at the first row.
+pub(crate) fn fits_mapped(access: Access, budget: &Budget) -> Result<()> {
+    if matches!(access, Access::Remap | Access::Advise) {
+        window_for(budget.limit())?;
+    }
+    Ok(())
+}
+
+impl Data {
+    pub(crate) fn new(origin: Origin, access: Access, cache: CacheWish, budget: Budget) -> Self {
+        let path = origin.path().to_owned();
+        let opened = Opened { origin, stores: Made::default(), random: Mutex::default() };
+        let opened = Mutex::new(Some(Arc::new(opened)));
+        Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }
+    }
+
+    /// The file, or the first of many.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn cache(&self) -> CacheWish {
+        self.cache
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn origin(&self) -> Result<Origin> {
+        Ok(self.opened()?.origin.clone())
+    }
+
+    /// See [`Array::close`](crate::Array::close).
+    pub(crate) fn close(&self) {
+        let Some(opened) = sys::locked(&self.opened, Option::take) else { return };
+        // A thread that reads ahead holds on to the file until it notices: a moment.
+        for _ in 0..2_000 {
+            if Arc::strong_count(&opened) == 1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.opened().is_err()
+    }
+
+    /// `interrupt`, and an error once it was closed.
+    pub(crate) fn stop(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.opened()?;
+        interrupt()
+    }
+
+    fn opened(&self) -> Result<Arc<Opened>> {
+        let opened = sys::locked(&self.opened, |opened| opened.clone());
+        opened.ok_or_else(|| Error::Closed { path: self.path.clone() })
+    }
+
+    /// The store for a manual way of access, made on first use.
+    pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
+        let opened = self.opened()?;
+        opened.stores.get(access, cache, || self.make(&opened.origin, access, cache))
+    }
+
+    fn make(&self, origin: &Origin, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
+        let (budget, engine) = (&self.budget, Engine::available);
+        let source = match origin {
+            Origin::File(source) => source,
+            Origin::Files(files) if access == Access::Direct => {
+                return Ok(Arc::new(DirectStore::many(files.clone(), budget, engine())?));
+            }
+            Origin::Files(files) => {
+                return Ok(Arc::new(FilesStore::new(files.clone(), access, cache, budget)?));
+            }
+        };
+        let window = || window_for(budget.limit());
+        Ok(match access {
+            Access::Map => Arc::new(MapStore::new(source)?),
+            Access::Remap => Arc::new(RemapStore::new(source.clone(), window()?, cache)),
+            Access::Advise => Arc::new(AdviseStore::new(source, window()?, cache)?),
+            Access::Direct => Arc::new(DirectStore::new(source.clone(), budget, engine())?),
+            Access::Read | Access::Auto => Arc::new(ReadStore::new(source.clone(), cache)),
+        })
+    }
+
+    /// The store for rows that somebody asks for, by a choice that is made once.
+    pub(crate) fn random_store(&self, choose: impl FnOnce() -> Result<Choice>) -> Result<Arc<dyn Store>> {
+        let opened = self.opened()?;
+        if let Some(store) = sys::locked(&opened.random, |known| known.clone()) {
+            return Ok(store);
+        }
+        let choice = choose()?;
+        let store = self.store(choice.access, choice.cache)?;
+        sys::locked(&opened.random, |known| *known = Some(store.clone()));
+        Ok(store)
+    }
+
+    /// What these bytes are, in a few hexadecimal digits.
+    pub(crate) fn fingerprint(&self, dtype: Dtype) -> Result<String> {
+        if let Some(known) = self.fingerprint.get() {
+            return Ok(known.clone());
+        }
+        let digest = self.opened()?.origin.fingerprint(dtype)?;
+        Ok(self.fingerprint.get_or_init(|| digest).clone())
+    }
+}

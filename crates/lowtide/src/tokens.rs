@@ -1,0 +1,356 @@
+//! A stream of tokens on disk: one file or thousands, in any of the dialects that people write.
+//!
+//! [`Tokens`] answers for windows of them, widened to the integers that a model wants, and for documents;
+//! [`Loader`](crate::Loader) goes through them in batches. Like an [`Array`] it holds no data.
+
+use crate::array::Array;
+use crate::batch::Batch;
+use crate::budget::Budget;
+use crate::choose::CacheWish;
+use crate::data::{Data, Origin, can_be, fits_mapped};
+use crate::error::{Error, Result};
+use crate::format::{Container, Dialect, Documents, Dtype, Layout, Order, TokenFile, TokenWish, find_tokens};
+use crate::meter;
+use crate::plan::{self, Interrupt};
+use crate::pool::Block;
+use crate::selection::Axis;
+use crate::store::{Access, Files, Part, Read, Source};
+use crate::widen::{Token, widen_pair};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Raw tokens that [`Tokens::windows`] reads at once, before they are widened: they should still be in the
+/// processor's cache then.
+const AT_ONCE: usize = 1 << 20;
+
+/// How to open a stream of tokens.
+///
+/// ```no_run
+/// use lowtide::{Access, TokenOptions};
+/// let tokens = TokenOptions::new().access(Access::Read).open(["shards/*.bin"])?;
+/// # Ok::<(), lowtide::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct TokenOptions {
+    access: Access,
+    cache: CacheWish,
+    budget: Option<Budget>,
+    wish: TokenWish,
+    end_of_text: Option<u64>,
+}
+
+impl TokenOptions {
+    /// The defaults: what the files say, `auto` access, the default budget.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How to read.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// What happens to what we bring into the page cache.
+    pub fn cache(mut self, cache: CacheWish) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// How much memory to use.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// The type of a token, for files that do not say.
+    pub fn dtype(mut self, dtype: Dtype) -> Self {
+        self.wish.dtype = Some(dtype);
+        self
+    }
+
+    /// The dialect, instead of what the files look like.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.wish.dialect = Some(dialect);
+        self
+    }
+
+    /// The token between documents, for files without an index of them.
+    pub fn end_of_text(mut self, token: u64) -> Self {
+        self.end_of_text = Some(token);
+        self
+    }
+
+    /// Opens files, folders, globs and Megatron prefixes as one stream, in this order.
+    pub fn open(self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Tokens> {
+        can_be(self.access, self.cache)?;
+        let absolute = |name: &Path| std::path::absolute(name).unwrap_or_else(|_| name.to_owned());
+        let names: Vec<PathBuf> = names.into_iter().map(|name| absolute(name.as_ref())).collect();
+        let found = find_tokens(&names, &self.wish)?;
+        let budget = self.budget.unwrap_or_else(|| Budget::default_for(meter::room().bytes));
+        fits_mapped(self.access, &budget)?;
+        let too_many = || Error::argument("the files together have more tokens than 63 bits can count", "");
+        let tokens = found.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.tokens));
+        let tokens = tokens.and_then(|n| usize::try_from(n).ok()).ok_or_else(too_many)?;
+        let dtype = found.files.first().map_or_else(|| "uint16".parse(), |file| Ok(file.dtype))?;
+        if let Some(token) = self.end_of_text {
+            Documents::check_end_of_text(token, dtype)?;
+        }
+        let (origin, offset) = match &*found.files {
+            [file] => {
+                let source = Source::open(&file.path)?;
+                if source.len() != file.len {
+                    let (path, end) = (file.path.clone(), file.len);
+                    return Err(Error::Truncated { path, offset: 0, end, found: source.len() });
+                }
+                (Origin::File(Arc::new(source)), file.offset)
+            }
+            files => {
+                let part = |file: &TokenFile| {
+                    let bytes = file.offset..file.offset + file.tokens * dtype.itemsize() as u64;
+                    Part { path: file.path.clone(), bytes }
+                };
+                (Origin::Files(Arc::new(Files::new(files.iter().map(part).collect())?)), 0)
+            }
+        };
+        let len = origin.len();
+        let path = found.files.first().map_or_else(PathBuf::new, |file| file.path.clone());
+        let layout = Layout::new(&path, Container::Raw, dtype, vec![tokens], Order::C, offset, len)?;
+        let data = Data::new(origin, self.access, self.cache, budget);
+        Ok(Tokens(Arc::new(Inner {
+            array: Array::over(Arc::new(data), layout),
+            files: found.files,
+            warnings: found.warnings,
+            end_of_text: self.end_of_text,
+            documents: OnceLock::new(),
+        })))
+    }
+}
+
+/// A stream of tokens on disk. Clones share the files.
+#[derive(Clone)]
+pub struct Tokens(Arc<Inner>);
+
+struct Inner {
+    array: Array,
+    files: Vec<TokenFile>,
+    warnings: Vec<String>,
+    end_of_text: Option<u64>,
+    documents: OnceLock<Option<Documents>>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { array, files, .. } = &*self.0;
+        write!(f, "Tokens({:?}, {} tokens of {}", array.path(), self.len(), self.dtype())?;
+        if files.len() > 1 { write!(f, ", {} files)", files.len()) } else { f.write_str(")") }
+    }
+}
+
+impl Tokens {
+    /// How many tokens there are.
+    pub fn len(&self) -> u64 {
+        self.0.array.rows()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The type of a token in the files.
+    pub fn dtype(&self) -> Dtype {
+        self.0.array.dtype()
+    }
+
+    /// The files, in the order of the stream.
+    pub fn files(&self) -> &[TokenFile] {
+        &self.0.files
+    }
+
+    /// What looked odd when the files were found.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
+    }
+
+    /// All tokens as an array of one axis.
+    pub fn array(&self) -> &Array {
+        &self.0.array
+    }
+
+    /// The budget that this and all made from it share.
+    pub fn budget(&self) -> &Budget {
+        self.0.array.budget()
+    }
+
+    /// Lets go of the files. Whatever is made from this fails from now on.
+    pub fn close(&self) {
+        self.0.array.close();
+    }
+
+    /// What these files are, in a few hexadecimal digits.
+    pub fn fingerprint(&self) -> Result<String> {
+        self.0.array.fingerprint()
+    }
+
+    /// The windows that begin at `starts`: x, and y shifted by one, each of `starts.len()` × `block` tokens.
+    ///
+    /// ```no_run
+    /// let tokens = lowtide::tokens("train.bin")?;
+    /// let (x, y) = tokens.windows::<i64>(&[0, 7_000], 1024, &|| Ok(()))?;
+    /// assert_eq!(x.as_slice::<i64>()?[1], y.as_slice::<i64>()?[0]);
+    /// # Ok::<(), lowtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Start`] for a window that does not lie inside the stream.
+    pub fn windows<T: Token>(
+        &self,
+        starts: &[u64],
+        block: usize,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(Batch, Batch)> {
+        let shape = vec![starts.len(), block];
+        self.check(starts, block)?; // before memory for them is asked for
+        let mut x = Batch::blank::<T>(self.budget(), shape.clone())?;
+        let mut y = Batch::blank::<T>(self.budget(), shape)?;
+        self.windows_into::<T>(starts, block, x.as_mut_slice(), y.as_mut_slice(), interrupt)?;
+        Ok((x, y))
+    }
+
+    /// The same into the caller's own memory.
+    ///
+    /// # Errors
+    /// As [`windows`](Self::windows); [`Error::Argument`] where `x` or `y` have another size.
+    pub fn windows_into<T: Token>(
+        &self,
+        starts: &[u64],
+        block: usize,
+        x: &mut [T],
+        y: &mut [T],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        self.check(starts, block)?;
+        let wanted = starts.len().checked_mul(block);
+        if wanted != Some(x.len()) || wanted != Some(y.len()) {
+            let (x, y, n) = (x.len(), y.len(), starts.len());
+            let what = format!("x has {x} tokens and y has {y}, {n} windows of {block} were asked for");
+            return Err(Error::argument(what, ""));
+        }
+        let array = &self.0.array;
+        let (dtype, offset) = (self.dtype(), array.layout().offset);
+        let item = dtype.itemsize();
+        let window = (block + 1) * item;
+        let at_once = (AT_ONCE / window).clamp(1, starts.len().max(1));
+        let store = array.random_store()?;
+        // The caller asked for this, so it may exceed the budget; what is free in the pool is used.
+        let mut raw = Block::for_caller(self.budget(), at_once * window)?;
+        let stop = || array.data().stop(interrupt);
+        let outputs = x.chunks_mut(at_once * block).zip(y.chunks_mut(at_once * block));
+        for (starts, (x, y)) in starts.chunks(at_once).zip(outputs) {
+            let raw = &mut raw[..starts.len() * window];
+            let places = starts.iter().zip(raw.chunks_exact_mut(window));
+            let read = |(&start, into)| Read { offset: offset + start * item as u64, into };
+            plan::fetch(&*store, self.budget(), &mut places.map(read).collect::<Vec<_>>(), &stop)?;
+            widen_windows(dtype, raw, block, x, y)?;
+        }
+        Ok(())
+    }
+
+    /// That every window lies inside the stream.
+    fn check(&self, starts: &[u64], block: usize) -> Result<()> {
+        if block == 0 {
+            return Err(Error::argument(
+                "a window of 0 tokens has nothing to learn from",
+                "block_size is at least 1",
+            ));
+        }
+        let (tokens, block) = (self.len(), block as u64);
+        let Some(&worst) = starts.iter().max() else { return Ok(()) };
+        if block >= tokens || worst >= tokens - block {
+            let start = starts.iter().find(|&&start| block >= tokens || start >= tokens - block);
+            let last = i128::from(tokens) - i128::from(block) - 1;
+            let start = start.copied().unwrap_or(worst).into();
+            return Err(Error::Start { start, block, last: last.max(-1), tokens });
+        }
+        Ok(())
+    }
+
+    /// How many documents there are: from an index, or by the end-of-text token, which takes a pass over all
+    /// tokens the first time. `None` where neither is there.
+    pub fn documents(&self, interrupt: Interrupt<'_>) -> Result<Option<u64>> {
+        Ok(self.index(interrupt)?.map(Documents::len))
+    }
+
+    /// The tokens of a document, as they stand in the file.
+    ///
+    /// # Errors
+    /// [`Error::Index`] where there is no such document, [`Error::Argument`] where documents are not known.
+    pub fn document(&self, number: u64, interrupt: Interrupt<'_>) -> Result<Batch> {
+        let Some(documents) = self.index(interrupt)? else {
+            return Err(Error::argument(
+                format!("{}: nothing says where documents end", self.0.array.path().display()),
+                "give end_of_text=, the token between documents (50256 for GPT-2)",
+            ));
+        };
+        if number >= documents.len() {
+            return Err(Error::Index { index: number.into(), axis: 0, size: documents.len() });
+        }
+        let range = documents.range(number, &|offset, out| self.bytes(offset, out, interrupt))?;
+        let too_large = |_| Error::argument("the document is too large for this machine", "");
+        let start = usize::try_from(range.start).map_err(too_large)?;
+        let count = usize::try_from(range.end - range.start).map_err(too_large)?;
+        self.0.array.select(vec![Axis::Range { start, step: 1, count }], interrupt)
+    }
+
+    /// Writes what a scan for the end-of-text token found beside the first file, so that the next time it is
+    /// only read. Says where.
+    pub fn remember_documents(&self, interrupt: Interrupt<'_>) -> Result<PathBuf> {
+        match (self.index(interrupt)?, self.0.end_of_text) {
+            (Some(documents), Some(_)) => documents.save(&self.0.files),
+            _ => Err(Error::argument(
+                "there is nothing to remember: documents are only scanned for where end_of_text= is given",
+                "",
+            )),
+        }
+    }
+
+    fn index(&self, interrupt: Interrupt<'_>) -> Result<Option<&Documents>> {
+        if let Some(known) = self.0.documents.get() {
+            return Ok(known.as_ref());
+        }
+        let Inner { files, end_of_text, .. } = &*self.0;
+        let found = match (Documents::from_index(files)?, end_of_text) {
+            (Some(documents), _) => Some(documents),
+            (None, None) => None,
+            (None, Some(token)) => {
+                let read = |offset, out: &mut [u8]| self.bytes(offset, out, interrupt);
+                let scan = || Documents::scan(files, *token, &read, interrupt, &|_| {});
+                Some(Documents::load(files, *token).map_or_else(scan, Ok)?)
+            }
+        };
+        Ok(self.0.documents.get_or_init(|| found).as_ref())
+    }
+
+    /// Bytes of the stream, from the first token on.
+    fn bytes(&self, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let array = &self.0.array;
+        let mut reads = [Read { offset: array.layout().offset + offset, into: out }];
+        plan::fetch(&*array.random_store()?, self.budget(), &mut reads, &|| array.data().stop(interrupt))
+    }
+}
+
+/// Widens windows of `block` tokens and one more, end to end in `raw`, into x and y.
+pub(crate) fn widen_windows<T: Token>(
+    dtype: Dtype,
+    raw: &[u8],
+    block: usize,
+    x: &mut [T],
+    y: &mut [T],
+) -> Result<()> {
+    let windows = raw.chunks_exact((block + 1) * dtype.itemsize());
+    let outputs = x.chunks_exact_mut(block).zip(y.chunks_exact_mut(block));
+    windows.zip(outputs).try_for_each(|(raw, (x, y))| widen_pair(dtype, raw, x, y))
+}

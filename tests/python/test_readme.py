@@ -1,0 +1,139 @@
+"""The examples of README.md and of docs/: every block of Python is run, in its order, on small files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lowtide
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The blocks of a page, each with its first line."""
+    text = page.read_text()
+    fences = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+    return [(text.count("\n", 0, fence.start(1)) + 1, fence.group(1)) for fence in fences]
+
+
+def is_program(code: str) -> bool:
+    """Whether a block is a file of its own, which begins with its name."""
+    return code.startswith("# ") and code.split("\n")[0].endswith(".py")
+
+
+def needs_torch(code: str) -> bool:
+    return re.search(r"^(import|from) torch|lowtide\.torch", code, re.M) is not None
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """A folder with the files that the pages name, and what they leave to the reader."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    numbers = np.random.default_rng(0)
+    rows = numbers.random((1000, 128), dtype="float32")
+    np.save("rows.npy", rows)
+    np.save("labels.npy", np.arange(1000))
+    rows.tofile("rows.bin")
+    for split in ("train", "val"):
+        numbers.integers(0, 50257, 200_000).astype("<u2").tofile(f"{split}.bin")
+    return {
+        "lowtide": lowtide,
+        "train": lambda *chunk: None,
+        "mask": rows[:, 0] > 0.5,
+        "rows": [3, 1, 1],
+        "buffer": np.empty((3, 128), "float32"),
+        "labels": lowtide.open("labels.npy"),
+        "memmap_array": np.memmap("rows.bin", dtype="float32", shape=(1000, 128), mode="r"),
+    }
+
+
+def run(page: Path, names: dict, wanted) -> int:
+    ran = 0
+    for line, code in blocks(page, "python"):
+        if wanted(code) and not is_program(code):
+            exec(compile("\n" * (line - 1) + code, str(page), "exec"), names)
+            ran += 1
+    return ran
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_run(page, names):
+    expected = sum(not needs_torch(code) and not is_program(code) for _, code in blocks(page, "python"))
+    assert run(page, names, lambda code: not needs_torch(code)) == expected
+
+
+def test_there_are_examples():
+    """The pages are where they are looked for, and their fences are found."""
+    assert len(blocks(ROOT / "README.md", "python")) >= 3
+    assert len(blocks(ROOT / "docs" / "tokens.md", "python")) >= 8
+    for page in PAGES:
+        assert page.read_text().count("```") % 2 == 0
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_formats_are_all_named(names):
+    """Each dialect has its line in the README, and no other has."""
+    table = (ROOT / "README.md").read_text().split("| `format` |")[1].split("\n\n")[0]
+    table = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    with pytest.raises(ValueError, match="not a token format") as caught:
+        lowtide.tokens("train.bin", format="none")
+    known = re.findall(r'"(\w+)"', str(caught.value).split("hint: ")[1])
+    assert table == known
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.filterwarnings("default")  # torch's and torchdata's are not ours
+def test_the_examples_with_torch_run(page, names):
+    pytest.importorskip("torch")
+    pytest.importorskip("torchdata")
+    run(page, names, lambda code: True)
+
+
+@pytest.mark.heavy
+def test_the_three_lines_give_nanogpt_s_batches(names):
+    torch = pytest.importorskip("torch")
+    ((_, diff),) = blocks(ROOT / "README.md", "diff")
+    lines = diff.splitlines()
+    assert {line[0] for line in lines} == {" ", "+", "-"}
+    assert sum(line[0] == "+" for line in lines) == 3
+    batches = []
+    for side in "-+":
+        code = "\n".join(line[1:] for line in lines if line[0] in (" ", side))
+        given = {"data_dir": ".", "block_size": 64, "batch_size": 12, "device": "cpu", "device_type": "cpu"}
+        exec(f"import os\nimport numpy as np\nimport torch\n{code}", given)
+        torch.manual_seed(1337)
+        batches.append([given["get_batch"](split) for split in ["train", "val"] * 50])
+    for before, after in zip(*batches, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+        assert {part.dtype for part in after} == {torch.int64}
+
+
+@pytest.mark.heavy
+def test_the_program_for_several_gpus_runs_and_goes_on(names):
+    torch = pytest.importorskip("torch")
+    programs = [code for _, code in blocks(ROOT / "docs" / "tokens.md", "python") if is_program(code)]
+    assert len(programs) == 1
+    Path("train.py").write_text(programs[0])
+    positions = []
+    for ranks in (2, 1):  # from the checkpoint of two ranks, one goes on
+        command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "train.py"]
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        positions.append(torch.load("checkpoint.pt")["loader"]["position"])
+    assert positions == [10 * 2 * 4, 10 * 2 * 4 + 10 * 4]
