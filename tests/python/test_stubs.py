@@ -9,7 +9,10 @@ import lowtide
 
 def test_stubs_match_the_module(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "mypy.stubtest", "lowtide._lowtide"], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-m", "mypy.stubtest", "lowtide._lowtide"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
