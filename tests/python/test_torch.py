@@ -448,7 +448,7 @@ def test_the_last_step_may_be_small(counting):
 
 def test_what_cannot_be_is_said_before_any_worker(counting):
     tokens = counting(700)
-    with pytest.raises(ValueError, match="fewer than one step"):
+    with pytest.raises(ValueError, match="never full"):
         TokenDataset(tokens, 40, 50)
     with pytest.raises(ValueError, match="with_replacement"):
         TokenDataset(tokens, 4, 50, order="random")
