@@ -25,8 +25,8 @@ const WAITING: usize = 16;
 #[derive(Debug)]
 pub struct ReadStore {
     source: Arc<Source>,
-    /// How the page cache is left as found, if it is: one of the constants below.
-    drop: AtomicU8,
+    /// A [`Manner`].
+    manner: AtomicU8,
     model: Arc<Model>,
     streams: Mutex<Vec<Stream>>,
     /// How many streams are kept open.
@@ -60,14 +60,23 @@ const STREAMS: usize = 8;
 /// Reads that begin no further than this behind the end of a stream continue it.
 const CONTINUES: u64 = 4 << 20;
 
-/// The page cache may keep what we read.
-const KEEP: u8 = 0;
-/// The same, on a filesystem that cannot tell what came from memory (`RWF_NOWAIT`).
-const KEEP_UNTOLD: u8 = 3;
-/// `RWF_DONTCACHE`: the kernel drops what it brought in for us, and nothing else.
-const DONTCACHE: u8 = 1;
-/// Older kernels: drop what cachestat says was not there before.
-const EVICT: u8 = 2;
+/// How the page cache is treated. It changes where the kernel or the filesystem refuses the better way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Manner {
+    /// It may keep what we read.
+    Keep,
+    /// The same, on a filesystem that cannot tell what came from memory (`RWF_NOWAIT`).
+    KeepUntold,
+    /// `RWF_DONTCACHE`: the kernel drops what it brought in for us, and nothing else.
+    DontCache,
+    /// Older kernels: drop what cachestat says was not there before.
+    Evict,
+}
+
+impl Manner {
+    const ALL: [Self; 4] = [Self::Keep, Self::KeepUntold, Self::DontCache, Self::Evict];
+}
 
 impl ReadStore {
     /// Over an open file.
@@ -79,8 +88,9 @@ impl ReadStore {
 
     /// Over one file of many, which learn together and keep no second descriptor open.
     pub(super) fn part(source: Arc<Source>, cache: Cache, model: Arc<Model>) -> Self {
-        let drop = AtomicU8::new(if cache == Cache::Drop { DONTCACHE } else { KEEP });
-        Self { source, drop, model, streams: Mutex::default(), most_streams: 0 }
+        let manner = if cache == Cache::Drop { Manner::DontCache } else { Manner::Keep };
+        let manner = AtomicU8::new(manner as u8);
+        Self { source, manner, model, streams: Mutex::default(), most_streams: 0 }
     }
 
     /// What to expect of a file that is in memory, or is not.
@@ -94,10 +104,18 @@ impl ReadStore {
     }
 
     fn cache(&self) -> Cache {
-        match self.drop.load(Ordering::Relaxed) {
-            KEEP | KEEP_UNTOLD => Cache::Keep,
-            _ => Cache::Drop,
+        match self.manner() {
+            Manner::Keep | Manner::KeepUntold => Cache::Keep,
+            Manner::DontCache | Manner::Evict => Cache::Drop,
         }
+    }
+
+    fn manner(&self) -> Manner {
+        Manner::ALL[usize::from(self.manner.load(Ordering::Relaxed))]
+    }
+
+    fn change(&self, manner: Manner) {
+        self.manner.store(manner as u8, Ordering::Relaxed);
     }
 
     /// Reads that follow each other, through a descriptor with read-ahead: large requests, and large folios,
@@ -145,7 +163,7 @@ impl ReadStore {
         if i64::try_from(read.end()).is_err() {
             return Err(self.source.cut(read, self.source.len_now()?)); // the kernel would say "invalid argument"
         }
-        let absent = self.drop.load(Ordering::Relaxed) == EVICT && self.is_absent(read);
+        let absent = self.manner() == Manner::Evict && self.is_absent(read);
         let mut done = 0;
         while done < read.into.len() {
             match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut ask) {
@@ -169,15 +187,15 @@ impl ReadStore {
     }
 
     fn read_some(&self, file: &File, into: &mut [u8], offset: u64, ask: &mut Ask) -> io::Result<usize> {
-        match self.drop.load(Ordering::Relaxed) {
-            DONTCACHE => sys::read_uncached(file, into, offset),
-            KEEP if *ask == Ask::WhetherCached => match sys::read_cached(file, into, offset) {
+        match self.manner() {
+            Manner::DontCache => sys::read_uncached(file, into, offset),
+            Manner::Keep if *ask == Ask::WhetherCached => match sys::read_cached(file, into, offset) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     *ask = Ask::Waited;
                     file.read_at(into, offset)
                 }
                 Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    self.drop.store(KEEP_UNTOLD, Ordering::Relaxed);
+                    self.change(Manner::KeepUntold);
                     file.read_at(into, offset)
                 }
                 answer => answer,
@@ -193,7 +211,7 @@ impl ReadStore {
                 "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
             )
         })?;
-        self.drop.store(EVICT, Ordering::Relaxed);
+        self.change(Manner::Evict);
         self.read(read, Ask::Nothing)
     }
 
@@ -245,7 +263,7 @@ impl Store for ReadStore {
                 self.read(read, Ask::Nothing)?;
             }
         }
-        if self.drop.load(Ordering::Relaxed) == KEEP {
+        if self.manner() == Manner::Keep {
             self.model.saw(count, missed);
         }
         Ok(())
