@@ -60,7 +60,7 @@ impl Documents {
         interrupt: Interrupt<'_>,
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
-        Ok(Self(How::Scanned(Scanned::scan(files, end_of_text, read, interrupt, progress)?)))
+        Ok(Self(How::Scanned(Scanned::scan(BLOCK, files, end_of_text, read, interrupt, progress)?)))
     }
 
     /// That files of this type can hold this token.

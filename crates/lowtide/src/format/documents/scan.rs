@@ -100,17 +100,8 @@ impl Scanned {
         Ok(Self { end_of_text, mark, block, shards, before, tokens: at, fingerprint, last })
     }
 
+    /// Counts in blocks of `block` tokens.
     pub fn scan(
-        files: &[TokenFile],
-        end_of_text: u64,
-        read: ReadAt<'_>,
-        interrupt: Interrupt<'_>,
-        progress: &dyn Fn(u64),
-    ) -> Result<Self> {
-        Self::scan_by(BLOCK, files, end_of_text, read, interrupt, progress)
-    }
-
-    pub(super) fn scan_by(
         block: u64,
         files: &[TokenFile],
         end_of_text: u64,

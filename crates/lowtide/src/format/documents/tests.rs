@@ -53,7 +53,7 @@ fn reader(stream: &[u8]) -> impl Fn(u64, &mut [u8]) -> Result<()> {
 }
 
 fn scan_by(block: u64, shards: &[(Vec<u8>, Dialect)], read: ReadAt<'_>) -> Documents {
-    let scanned = Scanned::scan_by(block, &files(shards), MARK, read, &|| Ok(()), &|_| ()).unwrap();
+    let scanned = Scanned::scan(block, &files(shards), MARK, read, &|| Ok(()), &|_| ()).unwrap();
     Documents(How::Scanned(scanned))
 }
 
