@@ -8,10 +8,9 @@ use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::choose::{self, CacheWish, Visit};
 use crate::chunks::{Chunks, Shuffle, Zip};
-use crate::data::{Data, Origin, can_be, fits_mapped};
+use crate::data::{Data, Origin, Wish};
 use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Layout, Order, byte_len};
-use crate::meter;
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::{Axis, Runs};
@@ -40,9 +39,7 @@ const PLAN_RUNS: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Options {
-    access: Access,
-    cache: CacheWish,
-    budget: Option<Budget>,
+    wish: Wish,
     dtype: Option<Dtype>,
     shape: Option<Vec<Extent>>,
     offset: Option<u64>,
@@ -57,19 +54,19 @@ impl Options {
 
     /// How to read.
     pub fn access(mut self, access: Access) -> Self {
-        self.access = access;
+        self.wish.access = access;
         self
     }
 
     /// What happens to what we bring into the page cache.
     pub fn cache(mut self, cache: CacheWish) -> Self {
-        self.cache = cache;
+        self.wish.cache = cache;
         self
     }
 
     /// How much memory to use.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
+        self.wish.budget = Some(budget);
         self
     }
 
@@ -109,14 +106,11 @@ impl Options {
 
     /// Opens the array.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
-        can_be(self.access, self.cache)?;
+        self.wish.check()?;
         let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
         let source = Source::open(&path)?;
         let layout = self.layout(&source)?;
-        let budget = self.budget.unwrap_or_else(|| Budget::default_for(meter::room().bytes));
-        fits_mapped(self.access, &budget)?;
-        let data = Data::new(Origin::File(Arc::new(source)), self.access, self.cache, budget);
-        Ok(Array::over(Arc::new(data), layout))
+        Ok(Array::over(self.wish.open(Origin::File(Arc::new(source)))?, layout))
     }
 
     fn layout(&self, source: &Source) -> Result<Layout> {

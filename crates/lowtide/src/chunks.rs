@@ -7,6 +7,7 @@
 use crate::array::Array;
 use crate::batch::Batch;
 use crate::choose::{Choice, Visit};
+use crate::data::same_data;
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::order::{Blocks, LastStep, Mix, Permutation, Sequential, Shard, Steps};
@@ -341,16 +342,7 @@ impl Chunks {
     /// # Errors
     /// [`Error::Argument`] where the state is of other data, or cannot be of this pass.
     pub fn load(&mut self, state: &State) -> Result<()> {
-        let own = self.state()?.fingerprint;
-        if own != state.fingerprint {
-            return Err(Error::argument(
-                format!(
-                    "the state is of other data: its fingerprint is {}, this data's is {own}",
-                    state.fingerprint
-                ),
-                "open the files that the state was taken from, in the same order",
-            ));
-        }
+        same_data(&self.state()?.fingerprint, &state.fingerprint)?;
         let order = self.order();
         if state.order != order {
             return Err(Error::argument(

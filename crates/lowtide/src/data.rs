@@ -12,7 +12,7 @@ use crate::store::{
     Access, AdviseStore, Cache, DirectStore, Engine, Files, FilesStore, Made, MapStore, ReadStore,
     RemapStore, Source, Store, window_for,
 };
-use crate::sys;
+use crate::{meter, sys};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -107,33 +107,53 @@ struct Opened {
     random: Mutex<Option<Arc<dyn Store>>>,
 }
 
-/// That a way of access can do what is wished of the page cache.
-pub(crate) fn can_be(access: Access, cache: CacheWish) -> Result<()> {
-    if access == Access::Map && cache == CacheWish::Drop {
-        return Err(Error::argument(
-            "access=\"map\" holds its pages, and what is mapped cannot be dropped from the page cache",
-            "access=\"advise\" or \"remap\" with cache=\"drop\" let go of both",
-        ));
-    }
-    Ok(())
+/// How the caller wants bytes to be read, whatever they mean: what all options have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wish {
+    pub(crate) access: Access,
+    pub(crate) cache: CacheWish,
+    pub(crate) budget: Option<Budget>,
 }
 
-/// Refuses mapped access where the budget has no room for a window: now, not at the first row.
-pub(crate) fn fits_mapped(access: Access, budget: &Budget) -> Result<()> {
-    if matches!(access, Access::Remap | Access::Advise) {
-        window_for(budget.limit())?;
+impl Wish {
+    /// That the way of access can do what is wished of the page cache: before any file is touched.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.access == Access::Map && self.cache == CacheWish::Drop {
+            return Err(Error::argument(
+                "access=\"map\" holds its pages, and what is mapped cannot be dropped from the page cache",
+                "access=\"advise\" or \"remap\" with cache=\"drop\" let go of both",
+            ));
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-impl Data {
-    pub(crate) fn new(origin: Origin, access: Access, cache: CacheWish, budget: Budget) -> Self {
+    /// The bytes, to be read like this. Mapped access is refused where the budget has no room for a window:
+    /// now, not at the first row.
+    pub(crate) fn open(self, origin: Origin) -> Result<Arc<Data>> {
+        let Self { access, cache, budget } = self;
+        let budget = budget.unwrap_or_else(|| Budget::default_for(meter::room().bytes));
+        if matches!(access, Access::Remap | Access::Advise) {
+            window_for(budget.limit())?;
+        }
         let path = origin.path().to_owned();
         let opened = Opened { origin, stores: Made::default(), random: Mutex::default() };
         let opened = Mutex::new(Some(Arc::new(opened)));
-        Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }
+        Ok(Arc::new(Data { path, access, cache, budget, opened, fingerprint: OnceLock::new() }))
     }
+}
 
+/// That a state was taken from this data, by their fingerprints.
+pub(crate) fn same_data(own: &str, of_state: &str) -> Result<()> {
+    if own == of_state {
+        return Ok(());
+    }
+    Err(Error::argument(
+        format!("the state is of other data: its fingerprint is {of_state}, this data's is {own}"),
+        "open the files that the state was taken from, in the same order",
+    ))
+}
+
+impl Data {
     /// The file, or the first of many.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -7,6 +7,7 @@
 use crate::array::Array;
 use crate::batch::Batch;
 use crate::chunks::{Chunks, Shuffle, fits};
+use crate::data::same_data;
 use crate::error::{Error, Result};
 use crate::order::{Draws, LastStep, Permutation, Sequential, Shard, Steps, Turn, Windows};
 use crate::plan::Interrupt;
@@ -314,16 +315,7 @@ impl Loader {
     /// # Errors
     /// [`Error::Argument`] where the state is of other data or other windows.
     pub fn load(&mut self, state: &LoaderState) -> Result<()> {
-        let own = self.tokens.fingerprint()?;
-        if own != state.fingerprint {
-            return Err(Error::argument(
-                format!(
-                    "the state is of other data: its fingerprint is {}, this data's is {own}",
-                    state.fingerprint
-                ),
-                "open the files that the state was taken from, in the same order",
-            ));
-        }
+        same_data(&self.tokens.fingerprint()?, &state.fingerprint)?;
         let LoaderOptions { order, block_size, .. } = self.options;
         if (state.order, state.block_size) != (order, block_size as u64) {
             return Err(Error::argument(

@@ -7,10 +7,9 @@ use crate::array::Array;
 use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::choose::CacheWish;
-use crate::data::{Data, Origin, can_be, fits_mapped};
+use crate::data::{Origin, Wish};
 use crate::error::{Error, Result};
 use crate::format::{Container, Dialect, Documents, Dtype, Layout, Order, TokenFile, TokenWish, find_tokens};
-use crate::meter;
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::Axis;
@@ -34,10 +33,8 @@ const AT_ONCE: usize = 1 << 20;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct TokenOptions {
-    access: Access,
-    cache: CacheWish,
-    budget: Option<Budget>,
-    wish: TokenWish,
+    wish: Wish,
+    files: TokenWish,
     end_of_text: Option<u64>,
 }
 
@@ -49,31 +46,31 @@ impl TokenOptions {
 
     /// How to read.
     pub fn access(mut self, access: Access) -> Self {
-        self.access = access;
+        self.wish.access = access;
         self
     }
 
     /// What happens to what we bring into the page cache.
     pub fn cache(mut self, cache: CacheWish) -> Self {
-        self.cache = cache;
+        self.wish.cache = cache;
         self
     }
 
     /// How much memory to use.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
+        self.wish.budget = Some(budget);
         self
     }
 
     /// The type of a token, for files that do not say.
     pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.wish.dtype = Some(dtype);
+        self.files.dtype = Some(dtype);
         self
     }
 
     /// The dialect, instead of what the files look like.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.wish.dialect = Some(dialect);
+        self.files.dialect = Some(dialect);
         self
     }
 
@@ -85,12 +82,10 @@ impl TokenOptions {
 
     /// Opens files, folders, globs and Megatron prefixes as one stream, in this order.
     pub fn open(self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Tokens> {
-        can_be(self.access, self.cache)?;
+        self.wish.check()?;
         let absolute = |name: &Path| std::path::absolute(name).unwrap_or_else(|_| name.to_owned());
         let names: Vec<PathBuf> = names.into_iter().map(|name| absolute(name.as_ref())).collect();
-        let found = find_tokens(&names, &self.wish)?;
-        let budget = self.budget.unwrap_or_else(|| Budget::default_for(meter::room().bytes));
-        fits_mapped(self.access, &budget)?;
+        let found = find_tokens(&names, &self.files)?;
         let too_many = || Error::argument("the files together have more tokens than 63 bits can count", "");
         let tokens = found.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.tokens));
         let tokens = tokens.and_then(|n| usize::try_from(n).ok()).ok_or_else(too_many)?;
@@ -118,9 +113,8 @@ impl TokenOptions {
         let len = origin.len();
         let path = found.files.first().map_or_else(PathBuf::new, |file| file.path.clone());
         let layout = Layout::new(&path, Container::Raw, dtype, vec![tokens], Order::C, offset, len)?;
-        let data = Data::new(origin, self.access, self.cache, budget);
         Ok(Tokens(Arc::new(Inner {
-            array: Array::over(Arc::new(data), layout),
+            array: Array::over(self.wish.open(origin)?, layout),
             files: found.files,
             warnings: found.warnings,
             end_of_text: self.end_of_text,
