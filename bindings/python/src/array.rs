@@ -95,7 +95,7 @@ impl Array {
         shown: &[batch::Shown],
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.warn_unguarded(py)?;
+        warn_unguarded(py, &self.inner)?;
         let fresh = |axes| -> PyResult<Bound<'py, PyAny>> {
             let batch = unlocked(py, |interrupt| self.inner.select(axes, interrupt))?;
             batch::shaped(py, batch, self.descr(py), shown)
@@ -136,16 +136,40 @@ impl Array {
         }
         Ok(array)
     }
+}
 
-    /// Mapped access without our SIGBUS handler in place: a file that is cut would end the process.
-    pub fn warn_unguarded(&self, py: Python<'_>) -> PyResult<()> {
-        if lowtide::choose::unguarded(self.inner.access()) {
-            let message =
-                c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
-                through a map may end the process; access=\"read\" is safe";
-            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1)?; // we have no frame: 1 is the caller
-        }
-        Ok(())
+/// Warns of mapped access without our SIGBUS handler in place: a file that is cut would end the process.
+pub fn warn_unguarded(py: Python<'_>, array: &lowtide::Array) -> PyResult<()> {
+    if lowtide::choose::unguarded(array.access()) {
+        let message =
+            c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
+            through a map may end the process; access=\"read\" is safe";
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1)?; // we have no frame: 1 is the caller
+    }
+    Ok(())
+}
+
+/// All of it for `np.asarray`, if that fits in the budget: otherwise it is usually an accident. `too_large` says
+/// so, given what it would take and what there is.
+pub fn whole<'py>(
+    py: Python<'py>,
+    array: &lowtide::Array,
+    descr: &Bound<'py, PyArrayDescr>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    too_large: impl FnOnce(String, String) -> String,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (needs, limit) = (array.nbytes(), array.budget().limit());
+    if needs > limit {
+        let human = lowtide::budget::human;
+        return Err(PyMemoryError::new_err(too_large(human(needs), human(limit))));
+    }
+    warn_unguarded(py, array)?;
+    let axes = array.shape().iter().map(|&n| Axis::all(n)).collect();
+    let batch = unlocked(py, |interrupt| array.select(axes, interrupt))?;
+    let all = batch::ndarray(py, batch, descr)?;
+    match dtype {
+        Some(dtype) => all.call_method1("astype", (dtype,)),
+        None => Ok(all),
     }
 }
 
@@ -327,24 +351,13 @@ impl Array {
         if copy == Some(false) {
             return Err(PyValueError::new_err("an array on disk cannot become a NumPy array without a copy"));
         }
-        let (needs, limit) = (self.inner.nbytes(), self.inner.budget().limit());
-        if needs > limit {
-            let human = lowtide::budget::human;
-            return Err(PyMemoryError::new_err(format!(
-                "turning {} into a NumPy array would read all {} of it, the budget is {}\n\
+        whole(py, &self.inner, self.descr(py), dtype, |needs, limit| {
+            format!(
+                "turning {} into a NumPy array would read all {needs} of it, the budget is {limit}\n\
                  hint: a[...] does it anyway; a.chunks(n) goes through it in the budget",
                 self.inner.path().display(),
-                human(needs),
-                human(limit)
-            )));
-        }
-        let axes: Vec<Axis> = self.inner.shape().iter().map(|&n| Axis::all(n)).collect();
-        let shown = vec![batch::Shown::Kept; axes.len()];
-        let array = self.select(py, axes, &shown, None)?;
-        match dtype {
-            Some(dtype) => array.call_method1("astype", (dtype,)),
-            None => Ok(array),
-        }
+            )
+        })
     }
 
     /// Lets go of the file and its maps. Arrays that were returned stay what they are.

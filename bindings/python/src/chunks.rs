@@ -1,6 +1,6 @@
 //! The iterators of `chunks` and `shuffled`.
 
-use crate::array::Array;
+use crate::array::{Array, warn_unguarded};
 use crate::batch;
 use crate::error::raise;
 use crate::turns::Turns;
@@ -157,7 +157,7 @@ impl Chunks {
         inner: lowtide::Chunks,
     ) -> PyResult<Self> {
         for array in arrays {
-            array.get().warn_unguarded(py)?;
+            warn_unguarded(py, &array.get().inner)?;
         }
         log_choice(py, arrays[0].get().inner.path(), inner.access(), inner.why())?;
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();

@@ -1,5 +1,6 @@
 //! `lowtide.Loader`: batches of windows of tokens.
 
+use crate::array::warn_unguarded;
 use crate::error::raise;
 use crate::tokens::with_integer;
 use crate::turns::Turns;
@@ -50,6 +51,7 @@ impl Loader {
         wanted: Wanted,
     ) -> PyResult<Self> {
         let inner = py.detach(|| lowtide::Loader::new(tokens, options)).map_err(raise)?;
+        warn_unguarded(py, tokens.array())?;
         chunks::log_choice(py, tokens.array().path(), inner.access(), inner.why())?;
         Ok(Self { inner: Turns::new(inner), wanted })
     }

@@ -1,5 +1,6 @@
 //! `lowtide.Tokens` and `lowtide.tokens`.
 
+use crate::array::{warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
@@ -8,7 +9,7 @@ use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
 use numpy::{PyArrayDescr, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyIndexError, PyMemoryError, PyTypeError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
@@ -357,6 +358,7 @@ impl Tokens {
         block_size: usize,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
+        warn_unguarded(py, self.inner.array())?;
         let starts = self::starts(starts, &self.inner, block_size)?;
         let Some(out) = out else {
             let (x, y) = unlocked(py, |interrupt| self.inner.windows::<i64>(&starts, block_size, interrupt))?;
@@ -425,6 +427,7 @@ impl Tokens {
 
     /// Tokens as NumPy's index selects them, in the files' own dtype: `tokens[5]`, `tokens[5:9]`, `tokens[[3, 1]]`.
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        warn_unguarded(py, self.inner.array())?;
         let index::Selected { axes, shown, scalar } = index::parse(key, self.inner.array().shape())?;
         let batch = unlocked(py, |interrupt| self.inner.array().select(axes, interrupt))?;
         let array = batch::shaped(py, batch, self.descr.bind(py), &shown)?;
@@ -451,21 +454,12 @@ impl Tokens {
         if copy == Some(false) {
             return Err(PyValueError::new_err("tokens on disk cannot become a NumPy array without a copy"));
         }
-        let (needs, limit) = (self.inner.array().nbytes(), self.inner.budget().limit());
-        if needs > limit {
-            let human = lowtide::budget::human;
-            return Err(PyMemoryError::new_err(format!(
-                "a NumPy array of all tokens would take {}, the budget is {}\n\
-                 hint: tokens[...] does it anyway; tokens.loader(...) goes through them in the budget",
-                human(needs),
-                human(limit)
-            )));
-        }
-        let array = self.__getitem__(py, py.Ellipsis().bind(py))?;
-        match dtype {
-            Some(dtype) => array.call_method1("astype", (dtype,)),
-            None => Ok(array),
-        }
+        whole(py, self.inner.array(), self.descr.bind(py), dtype, |needs, limit| {
+            format!(
+                "a NumPy array of all tokens would take {needs}, the budget is {limit}\n\
+                 hint: tokens[...] does it anyway; tokens.loader(...) goes through them in the budget"
+            )
+        })
     }
 
     /// Lets go of the files. Arrays that were returned stay what they are.
