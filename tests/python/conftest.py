@@ -1,5 +1,6 @@
 """What the tests share: files to read, fresh interpreters, and the kernel's numbers."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from token_streams import llmc
+
+import lowtide
 
 settings.register_profile("lowtide", deadline=None, print_blob=True)
 settings.load_profile("lowtide")
@@ -94,3 +98,19 @@ def _same(got, want):
 def same():
     """Compares an answer with NumPy's."""
     return _same
+
+
+@pytest.fixture(scope="session")
+def counting(tmp_path_factory):
+    """A function from a number of tokens, and of files, to a stream of the numbers from 0 on."""
+    folder = tmp_path_factory.mktemp("counting")
+
+    def make(tokens: int, files: int = 1, **settings):
+        cuts = [tokens * i // files for i in range(files + 1)]
+        paths = [folder / f"{tokens}-{files}-{i:03}.bin" for i in range(files)]
+        for path, (start, end) in zip(paths, itertools.pairwise(cuts), strict=True):
+            if not path.exists():
+                llmc(path, np.arange(start, end, dtype="<u4"))
+        return lowtide.tokens(paths, **settings)
+
+    return make

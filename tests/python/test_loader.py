@@ -13,47 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
-import lowtide
+from token_streams import flat, starts
 
 ORDERS = ["shuffled", "sequential", "with_replacement"]
-
-
-def write(path, start: int, end: int):
-    header = np.zeros(256, dtype="<i4")
-    header[:3] = 20240801, 7, end - start
-    path.write_bytes(header.tobytes() + np.arange(start, end, dtype="<u4").tobytes())
-    return path
-
-
-@pytest.fixture(scope="module")
-def counting(tmp_path_factory):
-    """A function from a number of tokens, and of files, to a stream of the numbers from 0 on."""
-    folder = tmp_path_factory.mktemp("counting")
-
-    def make(tokens: int, files: int = 1, **settings):
-        cuts = [tokens * i // files for i in range(files + 1)]
-        paths = []
-        for i in range(files):
-            path = folder / f"{tokens}-{files}-{i:03}.bin"
-            paths.append(path if path.exists() else write(path, cuts[i], cuts[i + 1]))
-        return lowtide.tokens(paths, **settings)
-
-    return make
-
-
-def starts(loader) -> list[list[int]]:
-    """Where each window of each batch began, after checking that it is one."""
-    out = []
-    for x, y in loader:
-        assert (np.diff(x, axis=1) == 1).all()
-        assert (y == x + 1).all()
-        out.append(x[:, 0].tolist())
-    return out
-
-
-def flat(batches):
-    return [start for batch in batches for start in batch]
 
 
 @settings(max_examples=80)

@@ -13,18 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from token_streams import llmc
 
 import lowtide
 
 ACCESSES = ["auto", "map", "remap", "advise", "read", "direct"]
-
-
-def llmc(path, tokens: np.ndarray):
-    """An llm.c file: the header says how many tokens there are, and of which width."""
-    header = np.zeros(256, dtype="<i4")
-    header[:3] = (20240520, 1, len(tokens)) if tokens.dtype.itemsize == 2 else (20240801, 7, len(tokens))
-    path.write_bytes(header.tobytes() + tokens.astype(f"<u{tokens.dtype.itemsize}").tobytes())
-    return path
 
 
 def expected(tokens: np.ndarray, starts, block: int):
