@@ -234,6 +234,26 @@ def test_at_most_half_the_descriptors_stay_open(tmp_path, few_descriptors, acces
     assert len(os.listdir("/proc/self/fd")) - before <= few_descriptors // 2 + 2
 
 
+@pytest.mark.parametrize("access", ACCESSES)
+def test_descriptors_that_others_take_are_given_up(tmp_path, few_descriptors, access):
+    paths = [llmc(tmp_path / f"{i:03}.bin", np.full(100, i, "<u2")) for i in range(50)]
+    t = lowtide.tokens(paths, access=access)
+    t.windows(np.arange(50) * 100, 50)
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    try:
+        # Nothing is free but what the open shards hold.
+        x, _ = t.windows(np.arange(50)[::-1] * 100, 50)
+        assert x[:, 0].tolist() == list(range(50))[::-1]
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
 def test_a_shard_that_is_replaced_is_noticed(tmp_path, few_descriptors):
     paths = [llmc(tmp_path / f"{i:03}.bin", np.full(100, i, "<u2")) for i in range(150)]
     t = lowtide.tokens(paths, access="read")

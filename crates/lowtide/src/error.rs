@@ -146,6 +146,12 @@ impl Error {
         Self::Io { path: path.to_owned(), what, source: source.into(), hint: String::new() }
     }
 
+    /// Whether the process, or the machine, has no descriptor left to open a file with.
+    pub(crate) fn is_for_want_of_descriptors(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
+    }
+
     /// A bad argument, with what to do about it (or an empty hint).
     pub fn argument(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Argument { what: what.into(), hint: hint.into() }

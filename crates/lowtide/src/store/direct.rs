@@ -68,8 +68,11 @@ impl DirectFile {
                 "access=\"read\" with cache=\"drop\" is the next best way, and what access=\"auto\" takes",
             )
         };
-        let file = source.reopen(OFlags::DIRECT);
-        let file = file.map_err(|e| unsupported(&format!("opening with O_DIRECT gave: {e}")))?;
+        let file = source.reopen(OFlags::DIRECT).map_err(|e| {
+            let refused = unsupported(&format!("opening with O_DIRECT gave: {e}"));
+            let e = Error::io(source.path(), "open the file", e);
+            if e.is_for_want_of_descriptors() { e } else { refused }
+        })?;
         let align =
             sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
         Ok(Self { source, file, align })
@@ -248,6 +251,10 @@ impl DirectStore {
         }
     }
 
+    fn ring(&self, path: &Path) -> Result<Ring> {
+        Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(path, "set io_uring up", e))
+    }
+
     fn by_ring(&self, path: &Path, pieces: Vec<Piece<'_>>) -> Result<()> {
         let rest = sys::locked(&self.rings, |(generation, rings)| {
             if *generation != sys::generation() {
@@ -258,7 +265,10 @@ impl DirectStore {
         });
         let mut ring = match rest {
             Some(ring) => ring,
-            None => Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(path, "set io_uring up", e))?,
+            None => match &self.over {
+                Over::One(_) => self.ring(path),
+                Over::Many(files) => files.opened(|| self.ring(path)),
+            }?,
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
         ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;

@@ -48,6 +48,14 @@ struct Open {
     clock: u64,
 }
 
+impl Open {
+    /// Takes the file out that was not used for longest.
+    fn oldest(&mut self) -> Option<Arc<OpenFile>> {
+        let oldest = self.files.iter().min_by_key(|(_, (used, _))| *used).map(|(&i, _)| i)?;
+        self.files.remove(&oldest).map(|(_, file)| file)
+    }
+}
+
 /// One open file and the stores over it.
 #[derive(Debug)]
 struct OpenFile {
@@ -124,7 +132,7 @@ impl Files {
         if let Some(file) = known {
             return Ok(file);
         }
-        let source = Source::open(&self.parts[index].path)?;
+        let source = self.opened(|| Source::open(&self.parts[index].path))?;
         let meta = source.file().metadata().map_err(|e| Error::io(source.path(), "look at the file", e))?;
         let identity = (meta.dev(), meta.ino());
         let file = Arc::new(OpenFile {
@@ -134,8 +142,7 @@ impl Files {
         });
         let (seen, closed) = sys::locked(&self.open, |open| {
             let seen = *open.seen.entry(index).or_insert(identity);
-            let oldest = open.files.iter().min_by_key(|(_, (used, _))| *used).map(|(&i, _)| i);
-            let closed = oldest.filter(|_| open.files.len() >= self.most).and_then(|i| open.files.remove(&i));
+            let closed = if open.files.len() >= self.most { open.oldest() } else { None };
             open.files.insert(index, (open.clock, file.clone()));
             (seen, closed)
         });
@@ -159,8 +166,23 @@ impl Files {
         if let Some(direct) = sys::locked(&file.direct, |direct| direct.clone()) {
             return Ok(direct);
         }
-        let direct = Arc::new(DirectFile::new(file.source.clone())?);
+        let direct = Arc::new(self.opened(|| DirectFile::new(file.source.clone()))?);
         Ok(sys::locked(&file.direct, |known| known.get_or_insert(direct).clone()))
+    }
+
+    /// What `open` opens. Where others left the process no descriptor for it, files that were not used for
+    /// longest are closed until there is one.
+    pub(super) fn opened<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match open() {
+                Err(e) if e.is_for_want_of_descriptors() => {
+                    if sys::locked(&self.open, Open::oldest).is_none() {
+                        return Err(e);
+                    }
+                }
+                done => return done,
+            }
+        }
     }
 
     /// The file that holds byte `at` of the stream.
