@@ -17,7 +17,6 @@ use crate::selection::{Axis, Runs};
 use crate::store::{Access, Cache, Read, Source, Store};
 use std::fmt;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -151,13 +150,11 @@ impl Options {
 
 /// The beginning of a file: all of its header if it is a `.npy` file, else a few bytes.
 fn read_head(source: &Source) -> Result<Vec<u8>> {
-    let read = |want: usize| {
+    let read = |want: usize| -> Result<Vec<u8>> {
         let want = usize::try_from(source.len()).map_or(want, |len| len.min(want));
         let mut head = vec![0; want];
-        match source.file().read_exact_at(&mut head, 0) {
-            Ok(()) => Ok(head),
-            Err(e) => Err(Error::io(source.path(), "read the header", e)),
-        }
+        source.read_exact(0, &mut head)?;
+        Ok(head)
     };
     let head = read(4096)?;
     if !format::npy::is_npy(&head) {

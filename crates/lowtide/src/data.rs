@@ -13,7 +13,6 @@ use crate::store::{
     RemapStore, Source, Store, window_for,
 };
 use crate::{meter, sys};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -55,10 +54,19 @@ impl Origin {
     fn fingerprint(&self, dtype: Dtype) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(dtype.numpy_str().as_bytes());
-        let sources: Vec<Arc<Source>> = match self {
+        let print = |hasher: &mut blake3::Hasher, source: &Source| {
+            let part = usize::try_from(source.len()).unwrap_or(usize::MAX).min(4096);
+            let mut bytes = vec![0; part];
+            [0, source.len() - part as u64].into_iter().try_for_each(|offset| {
+                source.read_exact(offset, &mut bytes)?;
+                hasher.update(&bytes);
+                Ok(())
+            })
+        };
+        match self {
             Self::File(source) => {
                 hasher.update(&source.len().to_le_bytes());
-                vec![source.clone()]
+                print(&mut hasher, source)?;
             }
             Self::Files(files) => {
                 for part in files.parts() {
@@ -69,16 +77,9 @@ impl Origin {
                 let mut chosen: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
                 chosen.dedup();
                 chosen.truncate(files.count());
-                chosen.into_iter().map(|i| files.source(i)).collect::<Result<_>>()?
-            }
-        };
-        for source in sources {
-            let part = usize::try_from(source.len()).unwrap_or(usize::MAX).min(4096);
-            for offset in [0, source.len() - part as u64] {
-                let mut bytes = vec![0; part];
-                let read = source.file().read_exact_at(&mut bytes, offset);
-                read.map_err(|e| Error::io(source.path(), "read the file", e))?;
-                hasher.update(&bytes);
+                for index in chosen {
+                    print(&mut hasher, &*files.source(index)?)?;
+                }
             }
         }
         Ok(hasher.finalize().to_hex()[..32].to_owned())

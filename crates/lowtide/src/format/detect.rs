@@ -12,7 +12,6 @@ use crate::store::Source;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Enough of a file's beginning to tell every dialect.
@@ -130,19 +129,6 @@ pub(super) fn look(candidate: &Candidate, wish: &TokenWish) -> Result<Seen> {
     }
 }
 
-/// Reads exactly these bytes of a file.
-pub(super) fn read_at(source: &Source, offset: u64, out: &mut [u8]) -> Result<()> {
-    source.file().read_exact_at(out, offset).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::Truncated {
-            path: source.path().to_owned(),
-            offset,
-            end: offset.saturating_add(out.len() as u64),
-            found: source.len_now().unwrap_or(0),
-        },
-        _ => Error::io(source.path(), "read the file", error),
-    })
-}
-
 /// `NAME.ds` and `index` make `NAME.ds.index`.
 pub(super) fn appended(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -163,7 +149,7 @@ impl Opened {
         let source = Source::open(path)?;
         let mut head = [0; HEAD];
         let head_len = usize::try_from(source.len()).map_or(HEAD, |len| len.min(HEAD));
-        read_at(&source, 0, &mut head[..head_len])?;
+        source.read_exact(0, &mut head[..head_len])?;
         Ok(Self { source, head, head_len })
     }
 
@@ -332,7 +318,7 @@ impl Opened {
         let layout = npy::header_len(path, self.head(), len).and_then(|header_len| {
             // At most a megabyte, and inside the file.
             let mut head = vec![0; header_len];
-            read_at(&self.source, 0, &mut head)?;
+            self.source.read_exact(0, &mut head)?;
             npy::parse(path, &head, len)
         });
         let layout = layout.map_err(|error| match &error {
@@ -367,7 +353,7 @@ impl Opened {
         let header = megatron::Index::parse(index.path(), index.head(), index.len())?;
         index.agree(header.dtype, wish)?;
         let tokens = self.whole_tokens(header.dtype)?;
-        let read = |offset, out: &mut [u8]| read_at(&index.source, offset, out);
+        let read = |offset, out: &mut [u8]| index.source.read_exact(offset, out);
         let end = header.covered(index.path(), &read, self.len())?;
         let mut seen = self.seen(Dialect::Megatron, header.dtype, 0, tokens);
         seen.file.index = Some(index.path().to_owned());
@@ -380,7 +366,7 @@ impl Opened {
         let index = match Self::beside(&appended(path, "index"))? {
             Some(index) => {
                 let ends = datatrove::Index::parse(index.path(), index.len())?;
-                let tokens = ends.tokens(&|offset, out| read_at(&index.source, offset, out))?;
+                let tokens = ends.tokens(&|offset, out| index.source.read_exact(offset, out))?;
                 Some((index, tokens))
             }
             None => None,
@@ -389,7 +375,7 @@ impl Opened {
             Some(metadata) => {
                 let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX).min(datatrove::METADATA_LEN);
                 let mut text = vec![0; len];
-                read_at(&metadata.source, 0, &mut text)?;
+                metadata.source.read_exact(0, &mut text)?;
                 datatrove::metadata(metadata.path(), &text)?
             }
             None => None,

@@ -3,7 +3,7 @@
 //! In: names and a [`TokenWish`]. Out: every file in its order, all of one type, and what the user should
 //! be warned of. Thousands of shards are looked at in parallel, each opened once and closed again.
 
-use super::detect::{self, Remark, Seen, read_at};
+use super::detect::{self, Remark, Seen};
 use super::each::each;
 use super::names::{self, Named};
 use super::{Dialect, TokenFile, TokenWish};
@@ -104,7 +104,7 @@ fn looks_wider(seen: &[Seen], wish: &TokenWish) -> Result<Option<String>> {
     for at in [0, file.len / 2, file.len - piece] {
         let at = at / 8 * 8;
         let mut bytes = vec![0; usize::try_from(piece.min(file.len - at)).unwrap_or(0)];
-        read_at(&source, at, &mut bytes)?;
+        source.read_exact(at, &mut bytes)?;
         sample.extend_from_slice(&bytes[..bytes.len() / 8 * 8]);
     }
     Ok(wider(&sample).map(|dtype| {

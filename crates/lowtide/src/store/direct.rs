@@ -120,13 +120,7 @@ impl Piece<'_> {
             return Ok(());
         }
         // Short: the end of the file, or a signal. An ordinary read tells which.
-        match source.file().read_exact_at(into, *offset) {
-            Ok(()) => Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(source.cut(&self.read, source.len_now()?))
-            }
-            Err(e) => Err(Error::io(source.path(), "read the file", e)),
-        }
+        source.read_exact(*offset, into)
     }
 
     /// Reads it by itself, through `slot`.

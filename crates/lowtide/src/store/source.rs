@@ -6,6 +6,7 @@ use rustix::fs::{Advice, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A regular file, opened for reading, and its size when it was opened.
@@ -78,6 +79,17 @@ impl Source {
     /// Its size now.
     pub fn len_now(&self) -> Result<u64> {
         self.file.metadata().map(|m| m.len()).map_err(|e| Error::io(&self.path, "look at the file", e))
+    }
+
+    /// Reads exactly these bytes, with one ordinary read.
+    pub(crate) fn read_exact(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => match self.len_now() {
+                Ok(found) => self.cut(&Read { offset, into }, found),
+                Err(error) => error,
+            },
+            _ => Error::io(&self.path, "read the file", error),
+        })
     }
 
     /// That `read` asks for bytes past the end, which is now at `found`.

@@ -3,7 +3,6 @@
 //! Kept for each shard: where its index is and how many documents it has. A few index files stay open, not
 //! all of them: a stream can have more shards than a process may have descriptors.
 
-use super::super::detect::read_at;
 use super::super::each::each;
 use super::super::{Dialect, TokenFile, datatrove, megatron};
 use crate::error::{Error, Result};
@@ -95,7 +94,7 @@ impl Indexed {
         let at = self.shards.partition_point(|shard| shard.first <= i) - 1;
         let shard = &self.shards[at];
         let source = self.source(at)?;
-        let read = |offset, out: &mut [u8]| read_at(&source, offset, out);
+        let read = |offset, out: &mut [u8]| source.read_exact(offset, out);
         let i = i - shard.first;
         let tokens = match shard.kind {
             Kind::Megatron(index) => index.document(&shard.index, &read, i, shard.data_len)?,
@@ -138,7 +137,7 @@ impl Indexed {
 /// Opens an index and checks its totals.
 fn look(file: &TokenFile, index: &Path) -> Result<(Kind, u64)> {
     let source = Source::open(index)?;
-    let read = |offset, out: &mut [u8]| read_at(&source, offset, out);
+    let read = |offset, out: &mut [u8]| source.read_exact(offset, out);
     let kind = if file.dialect == Dialect::Megatron {
         let mut head = [0; megatron::HEADER_LEN];
         let len = usize::try_from(source.len()).map_or(head.len(), |len| len.min(head.len()));

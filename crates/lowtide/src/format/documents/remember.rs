@@ -10,7 +10,7 @@
 //! ```
 
 use super::super::TokenFile;
-use super::super::detect::{appended, read_at};
+use super::super::detect::appended;
 use super::super::each::each;
 use super::scan::{BLOCK, Scanned};
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ pub(super) fn load(files: &[TokenFile], end_of_text: u64) -> Option<Scanned> {
         return None;
     }
     let mut bytes = vec![0; usize::try_from(source.len()).ok()?];
-    read_at(&source, 0, &mut bytes).ok()?;
+    source.read_exact(0, &mut bytes).ok()?;
     let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>()?;
     if blake3::hash(content).as_bytes() != checksum {
         return None;
