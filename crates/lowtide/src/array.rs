@@ -11,7 +11,7 @@ use crate::chunks::{Chunks, Shuffle, Zip};
 use crate::data::{Data, Origin, Wish};
 use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Layout, Order, byte_len};
-use crate::plan::{self, Interrupt};
+use crate::plan::{self, Gap, Interrupt};
 use crate::pool::Block;
 use crate::selection::{Axis, Runs};
 use crate::store::{Access, Cache, Read, Source, Store};
@@ -362,7 +362,7 @@ impl Array {
             reads.extend(
                 part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }),
             );
-            plan::fetch(store, self.budget(), &mut reads, &stop)?;
+            plan::fetch(store, self.budget(), &mut reads, Gap::Lost, &stop)?;
             reads = reuse(reads);
         }
         Ok(())

@@ -66,6 +66,15 @@ impl Extent {
     }
 }
 
+/// What the bytes between two reads are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// Read for nothing.
+    Lost,
+    /// Wanted soon, and kept in the page cache until then: reading them costs nothing that would not be due later.
+    Wanted,
+}
+
 /// Groups reads, given by their byte ranges sorted by start, into requests. Lazily: memory does not grow.
 pub fn extents(
     sorted: impl ExactSizeIterator<Item = Range<u64>>,
@@ -109,6 +118,7 @@ pub fn fetch(
     store: &dyn Store,
     budget: &Budget,
     reads: &mut [Read<'_>],
+    gap: Gap,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let cost = store.cost();
@@ -124,9 +134,9 @@ pub fn fetch(
                 offset += piece as u64;
             }
         }
-        return fetch_pieces(store, budget, &mut pieces, bytes, cost, interrupt);
+        return fetch_pieces(store, budget, &mut pieces, bytes, gap, interrupt);
     }
-    fetch_pieces(store, budget, reads, bytes, cost, interrupt)
+    fetch_pieces(store, budget, reads, bytes, gap, interrupt)
 }
 
 fn fetch_pieces(
@@ -134,11 +144,15 @@ fn fetch_pieces(
     budget: &Budget,
     reads: &mut [Read<'_>],
     bytes: usize,
-    cost: Cost,
+    gap: Gap,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
+    let mut cost = store.cost();
     let expected = reads.len() as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
     let threads = if expected < ALONE { 1 } else { store.threads(reads.len()).clamp(1, reads.len().max(1)) };
+    if gap == Gap::Wanted {
+        cost.byte = 0.0;
+    }
     let count = reads.len();
     // From memory, more parts than threads: who comes late or is slow does fewer of them. From a disk one each:
     // every thread goes through a stretch of the file by itself.
@@ -151,7 +165,7 @@ fn fetch_pieces(
     let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
     crew::together(threads - 1, &|| {
-        let mut hand = Hand { scratch: None, most: CALL.0 / 16, asked: Instant::now() };
+        let mut hand = Hand { gap, scratch: None, most: CALL.0 / 16, asked: Instant::now() };
         while let Some(part) = next() {
             if !is_sorted(part) {
                 part.sort_unstable_by_key(|r| r.offset);
@@ -245,6 +259,7 @@ fn is_sorted(reads: &[Read<'_>]) -> bool {
 
 /// What one thread keeps from part to part.
 struct Hand {
+    gap: Gap,
     scratch: Option<Block>,
     /// Requests in a call. 4,096 cold faults can take a minute: calls grow only while they are short.
     most: usize,
@@ -278,15 +293,15 @@ impl Hand {
         let scratch: &mut [u8] = self.scratch.as_deref_mut().unwrap_or_default();
         let (mut done, mut sum) = (0, (0, 0));
         let mut call = next_call(store, reads, cost, self.most, scratch.len());
-        store.prepare(&bytes_of(&call));
+        prepare(store, self.gap, &call);
         while done < reads.len() {
             let rest = &mut reads[done..];
             let size = call.last().map_or(rest.len(), |last| last.reads.end);
             let next = next_call(store, &rest[size..], cost, self.most, scratch.len());
-            store.prepare(&bytes_of(&next));
+            prepare(store, self.gap, &next);
             let started = Instant::now();
             sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
-            fetch_call(store, scratch, rest, &call)?;
+            fetch_call(store, self.gap, scratch, rest, &call)?;
             done += size;
             call = next;
             match started.elapsed() {
@@ -303,6 +318,13 @@ impl Hand {
     }
 }
 
+/// Tells the store what comes next; in a sweep it knows.
+fn prepare(store: &dyn Store, gap: Gap, call: &[Extent]) {
+    if gap == Gap::Lost {
+        store.prepare(&call.iter().map(|extent| extent.bytes.clone()).collect::<Vec<_>>());
+    }
+}
+
 /// Memory to merge reads in: from a disk as much as is to be in flight, if the budget has it.
 fn scratch(budget: &Budget, cost: Cost) -> Result<Option<Block>> {
     if cost.waits {
@@ -313,10 +335,6 @@ fn scratch(budget: &Budget, cost: Cost) -> Result<Option<Block>> {
         }
     }
     Block::counted(budget, SCRATCH_WARM)
-}
-
-fn bytes_of(call: &[Extent]) -> Vec<Range<u64>> {
-    call.iter().map(|extent| extent.bytes.clone()).collect()
 }
 
 /// As many extents as fit in one call: `most` of them at most, and merged ones in `room` bytes of scratch.
@@ -342,9 +360,19 @@ fn next_call(store: &dyn Store, rest: &[Read<'_>], cost: Cost, most: usize, room
 }
 
 /// One call to the store, and the scatter after it.
-fn fetch_call(store: &dyn Store, scratch: &mut [u8], rest: &mut [Read<'_>], call: &[Extent]) -> Result<()> {
+fn fetch_call(
+    store: &dyn Store,
+    gap: Gap,
+    scratch: &mut [u8],
+    rest: &mut [Read<'_>],
+    call: &[Extent],
+) -> Result<()> {
+    let read = |reads: &mut [Read<'_>]| match gap {
+        Gap::Lost => store.read_many(reads),
+        Gap::Wanted => store.sweep(reads),
+    };
     if call.iter().all(|extent| !extent.is_merged()) {
-        return store.read_many(&mut rest[..call.len()]);
+        return read(&mut rest[..call.len()]);
     }
     let mut requests = Vec::with_capacity(call.len());
     let mut merged = Vec::new();
@@ -364,7 +392,7 @@ fn fetch_call(store: &dyn Store, scratch: &mut [u8], rest: &mut [Read<'_>], call
             }
         }
     }
-    store.read_many(&mut requests)?;
+    read(&mut requests)?;
     for (at, start, many) in merged {
         for read in many {
             let from = at + usize::try_from(read.offset - start).unwrap_or(usize::MAX);
@@ -426,7 +454,7 @@ mod tests {
             let mut out: Vec<Vec<u8>> = starts.iter().map(|_| vec![0; len]).collect();
             let mut reads: Vec<Read<'_>> =
                 starts.iter().zip(&mut out).map(|(&offset, into)| Read { offset, into }).collect();
-            fetch(&store, &Budget::new(budget).unwrap(), &mut reads, &|| Ok(())).unwrap();
+            fetch(&store, &Budget::new(budget).unwrap(), &mut reads, Gap::Lost, &|| Ok(())).unwrap();
             for (&start, out) in starts.iter().zip(&out) {
                 for (i, &b) in out.iter().enumerate() {
                     prop_assert_eq!(b, byte(start + i as u64));
@@ -467,7 +495,7 @@ mod tests {
         let starts: Vec<u64> = (0..10).flat_map(|i| [0, 100, 1 << 20].map(|at| at + (i << 22))).collect();
         let mut reads: Vec<_> =
             starts.iter().zip(&mut out).map(|(&offset, into)| Read { offset, into }).collect();
-        fetch(&store, &Budget::new(16 << 20).unwrap(), &mut reads, &|| Ok(())).unwrap();
+        fetch(&store, &Budget::new(16 << 20).unwrap(), &mut reads, Gap::Lost, &|| Ok(())).unwrap();
         assert!(store.asked.lock().unwrap().iter().all(|asked| asked.end - asked.start <= CAP));
         assert!(out.iter().zip(&starts).all(|(out, start)| out[99] == byte(start + 99)));
     }
@@ -481,7 +509,7 @@ mod tests {
         };
         let mut out = vec![[0; 100]; 3];
         let mut reads: Vec<_> = out.iter_mut().map(|into| Read { offset: 7, into }).collect();
-        fetch(&store, &Budget::new(1000).unwrap(), &mut reads, &|| Ok(())).unwrap();
+        fetch(&store, &Budget::new(1000).unwrap(), &mut reads, Gap::Lost, &|| Ok(())).unwrap();
         assert!(out.iter().all(|out| out[99] == byte(106)));
     }
 
@@ -495,7 +523,7 @@ mod tests {
         let mut out = vec![0; 200 << 20];
         let stop = || Err(Error::argument("stopped", ""));
         let budget = Budget::new(1 << 20).unwrap();
-        let answer = fetch(&store, &budget, &mut [Read { offset: 0, into: &mut out }], &stop);
+        let answer = fetch(&store, &budget, &mut [Read { offset: 0, into: &mut out }], Gap::Lost, &stop);
         assert!(matches!(answer, Err(Error::Argument { .. })));
         assert!(store.asked.lock().unwrap().len() < 800, "long before the end");
     }

@@ -11,7 +11,7 @@ use crate::choose::{self, Choice, Trial, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::order::{Blocks, Draws, Order, Permutation, Sequential, Steps};
-use crate::plan::{self, Interrupt};
+use crate::plan::{self, Gap, Interrupt};
 use crate::pool::Block;
 use crate::prefetch::Produce;
 use crate::store::{Access, Cache, Read, Store, WINDOWS, window_for};
@@ -344,7 +344,8 @@ impl Reader {
                     interrupt()
                 }
             };
-            self.read_array(array, &*store, from..until, out, &stop)?;
+            let gap = self.gap(array, choice, &*store);
+            self.read_array(array, &*store, gap, from..until, out, &stop)?;
         }
         Ok(until)
     }
@@ -367,11 +368,26 @@ impl Reader {
         Ok(store)
     }
 
+    /// What lies between the rows of the next group. The first sweep of a pass through a file that may stay in memory
+    /// brings all of it in: plain streams, for which the kernel makes large requests and large folios, and it is
+    /// those that later sweeps through a map are fast with.
+    fn gap(&self, array: &Array, choice: &Choice, store: &dyn Store) -> Gap {
+        let to_come = (self.spec.steps.count() - self.next).saturating_mul(self.spec.steps.batch());
+        let wanted = match self.spec.visit() {
+            Visit::Sequential => true,
+            Visit::Shuffled => self.ahead >= SORTED && to_come >= array.rows() / 2,
+            Visit::Blocks | Visit::Random => false,
+        };
+        let brings_in = choice.cache == Cache::Keep && store.cost().waits;
+        if brings_in && wanted { Gap::Wanted } else { Gap::Lost }
+    }
+
     /// Reads one array's rows of the coming steps into `out`, one buffer a step: those at positions in `part`.
     fn read_array<'a>(
         &self,
         array: &Array,
         store: &dyn Store,
+        gap: Gap,
         part: Range<u64>,
         out: impl ExactSizeIterator<Item = &'a mut [u8]>,
         interrupt: Interrupt<'_>,
@@ -393,7 +409,7 @@ impl Reader {
             }
             let offset = |range: Range<u64>| array.layout().offset + range.start * stride;
             reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
-            return plan::fetch(store, array.budget(), &mut reads, interrupt);
+            return plan::fetch(store, array.budget(), &mut reads, gap, interrupt);
         }
         let order = self.spec.pass.order();
         let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
@@ -415,7 +431,7 @@ impl Reader {
             reads.extend(places.zip(&mut rows).map(|(into, n)| Read { offset: offset(n), into }));
         }
         drop(rows);
-        plan::fetch(store, array.budget(), &mut reads, interrupt)
+        plan::fetch(store, array.budget(), &mut reads, gap, interrupt)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::choose::CacheWish;
 use crate::data::{Origin, Wish};
 use crate::error::{Error, Result};
 use crate::format::{Container, Dialect, Documents, Dtype, Layout, Order, TokenFile, TokenWish, find_tokens};
-use crate::plan::{self, Interrupt};
+use crate::plan::{self, Gap, Interrupt};
 use crate::pool::Block;
 use crate::selection::Axis;
 use crate::store::{Access, Files, Part, Read, Source};
@@ -247,7 +247,7 @@ impl Tokens {
             let raw = &mut raw[..starts.len() * window];
             let places = starts.iter().zip(raw.chunks_exact_mut(window));
             let read = |(&start, into)| Read { offset: offset + start * item as u64, into };
-            plan::fetch(&*store, self.budget(), &mut places.map(read).collect::<Vec<_>>(), &stop)?;
+            plan::fetch(&*store, self.budget(), &mut places.map(read).collect::<Vec<_>>(), Gap::Lost, &stop)?;
             widen_windows(dtype, raw, block, x, y)?;
         }
         Ok(())
@@ -332,7 +332,9 @@ impl Tokens {
     fn bytes(&self, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let array = &self.0.array;
         let mut reads = [Read { offset: array.layout().offset + offset, into: out }];
-        plan::fetch(&*array.random_store()?, self.budget(), &mut reads, &|| array.data().stop(interrupt))
+        plan::fetch(&*array.random_store()?, self.budget(), &mut reads, Gap::Lost, &|| {
+            array.data().stop(interrupt)
+        })
     }
 }
 

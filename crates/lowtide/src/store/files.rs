@@ -328,6 +328,13 @@ impl Store for FilesStore {
         Ok(())
     }
 
+    fn sweep(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        for (index, mut reads) in self.files.split(reads)? {
+            self.store(index)?.sweep(&mut reads)?;
+        }
+        Ok(())
+    }
+
     fn prepare(&self, coming: &[Range<u64>]) {
         if self.access != Access::Read || self.cache != Cache::Keep || !self.model.cost().waits {
             return; // it would be opened for nothing

@@ -94,6 +94,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`Error::Truncated`] for a read past the end of the file as it is now.
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()>;
 
+    /// The same for sorted reads with hardly a gap, of a file that is wanted whole and soon: a stream through it, where
+    /// that serves whoever comes after better than reads by themselves.
+    ///
+    /// # Errors
+    /// As [`read_many`](Self::read_many).
+    fn sweep(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        self.read_many(reads)
+    }
+
     /// Told which bytes will be read next, while others are being read: the time to ask a disk for them.
     fn prepare(&self, _coming: &[Range<u64>]) {}
 

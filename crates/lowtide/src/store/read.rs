@@ -53,6 +53,12 @@ struct Stream {
     at: u64,
 }
 
+impl Stream {
+    fn is_continued_at(&self, offset: u64) -> bool {
+        offset.checked_sub(self.at).is_some_and(|gap| gap <= CONTINUES)
+    }
+}
+
 /// Threads that bring a file in.
 const STREAMING: usize = 4;
 /// How many streams of one file are kept open.
@@ -98,11 +104,6 @@ impl ReadStore {
         Model::new(if warm { WARM } else { COLD })
     }
 
-    /// Whether the page cache may keep what is read and a disk has to be waited for.
-    fn brings_in(&self) -> bool {
-        self.cache() == Cache::Keep && self.model.cost().waits
-    }
-
     fn cache(&self) -> Cache {
         match self.manner() {
             Manner::Keep | Manner::KeepUntold => Cache::Keep,
@@ -118,38 +119,19 @@ impl ReadStore {
         self.manner.store(manner as u8, Ordering::Relaxed);
     }
 
-    /// Reads that follow each other, through a descriptor with read-ahead: large requests, and large folios,
-    /// which later passes through a map are glad of.
-    fn read_stream(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        let (Some(first), Some(last)) = (reads.first().map(|r| r.offset), reads.last().map(Read::end)) else {
-            return Ok(());
-        };
+    /// A stream that has got as far as `offset`, or one that is free, or a new one.
+    fn stream(&self, offset: u64) -> io::Result<File> {
         let mine = sys::locked(&self.streams, |streams| {
-            let near =
-                streams.iter().position(|s| first.checked_sub(s.at).is_some_and(|gap| gap <= CONTINUES));
+            let near = streams.iter().position(|stream| stream.is_continued_at(offset));
             let full = !streams.is_empty() && streams.len() >= self.most_streams;
             let any = near.or(full.then_some(0));
             any.map(|i| streams.remove(i))
         });
-        let file = match mine {
-            Some(stream) => stream.file,
-            None => self.sequential()?,
-        };
-        let began = Instant::now();
-        let answer =
-            reads.iter_mut().try_for_each(|read| self.read_from(&file, read, Ask::Nothing).map(drop));
-        // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
-        let memory = Duration::from_nanos((last - first) / 4 + 5_000 * reads.len() as u64);
-        self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
-        if self.most_streams > 0 {
-            sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
-        }
-        answer
+        mine.map_or_else(|| self.sequential(), |stream| Ok(stream.file))
     }
 
-    fn sequential(&self) -> Result<File> {
-        let failed = |e| Error::io(self.source.path(), "open the file again", e);
-        let file = self.source.reopen(OFlags::empty()).map_err(failed)?;
+    fn sequential(&self) -> io::Result<File> {
+        let file = self.source.reopen(OFlags::empty())?;
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
         Ok(file)
     }
@@ -231,18 +213,6 @@ pub(super) fn threads(waits: bool, cache: Cache) -> usize {
     }
 }
 
-/// Whether sorted reads cover most of the file between the first and the last of them.
-fn is_dense(reads: impl ExactSizeIterator<Item = Range<u64>>) -> bool {
-    const LEAST: u64 = 1 << 20;
-    let (mut first, mut last, mut bytes) = (u64::MAX, 0, 0);
-    for read in reads {
-        bytes += read.end - read.start;
-        first = first.min(read.start);
-        last = last.max(read.end);
-    }
-    bytes >= LEAST && bytes * 4 >= last.saturating_sub(first) * 3
-}
-
 /// The whole pages that a read touches.
 fn pages(read: &Read<'_>) -> (u64, u64) {
     let page = sys::page() as u64;
@@ -251,9 +221,6 @@ fn pages(read: &Read<'_>) -> (u64, u64) {
 
 impl Store for ReadStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        if self.brings_in() && is_dense(reads.iter().map(|read| read.offset..read.end())) {
-            return self.read_stream(reads);
-        }
         let (mut count, mut missed) = (0, 0);
         for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
             if i % ASKED == 0 {
@@ -269,10 +236,33 @@ impl Store for ReadStore {
         Ok(())
     }
 
+    /// Through a descriptor with read-ahead: large requests, and large folios, which later passes through a map are
+    /// glad of.
+    fn sweep(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        let (Some(first), Some(last)) = (reads.first().map(|r| r.offset), reads.last().map(Read::end)) else {
+            return Ok(());
+        };
+        if self.cache() == Cache::Drop {
+            return self.read_many(reads);
+        }
+        // Where no descriptor is left, one more is not worth an error.
+        let Ok(file) = self.stream(first) else { return self.read_many(reads) };
+        let began = Instant::now();
+        let answer =
+            reads.iter_mut().try_for_each(|read| self.read_from(&file, read, Ask::Nothing).map(drop));
+        // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
+        let memory = Duration::from_nanos((last - first) / 4 + 5_000 * reads.len() as u64);
+        self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
+        if self.most_streams > 0 {
+            sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        }
+        answer
+    }
+
     fn prepare(&self, coming: &[Range<u64>]) {
         // What is asked for ahead of time could not be told from what others have cached, so not where it is to be
-        // dropped; and the kernel knows by itself what follows in a stream.
-        if !self.brings_in() || is_dense(coming.iter().cloned()) {
+        // dropped.
+        if self.cache() == Cache::Drop || !self.model.cost().waits {
             return;
         }
         // All of them at once to the disk: that is a deep queue too, and the pages may stay. In pieces of 2 MiB at
