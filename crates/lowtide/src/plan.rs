@@ -154,10 +154,11 @@ fn fetch_pieces(
         cost.byte = 0.0;
     }
     let count = reads.len();
-    // From memory, more parts than threads: who comes late or is slow does fewer of them. From a disk one each:
-    // every thread goes through a stretch of the file by itself.
-    let share =
-        if cost.waits || threads == 1 { count.div_ceil(threads) } else { count.div_ceil(threads * PARTS) };
+    // More parts than threads: who comes late or is slow does fewer of them. From a disk no smaller ones than are to
+    // be in flight at once; and a stream through the file is one part.
+    let parts_each = if gap == Gap::Wanted { 1 } else { PARTS };
+    let least = if cost.waits { count.saturating_mul(SCRATCH_COLD) / bytes.max(1) } else { 1 };
+    let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads));
     let parts = Mutex::new(parts(reads, share.max(1)).into_iter());
     let began = Instant::now();
     let answer = Mutex::new((0, 0, 0, Ok(())));

@@ -7,6 +7,7 @@
 
 use crate::array::Array;
 use crate::batch::Batch;
+use crate::budget::Lease;
 use crate::choose::{self, Choice, Trial, Visit};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
@@ -18,7 +19,7 @@ use crate::store::{Access, Cache, Read, Store, WINDOWS, window_for};
 use crate::sys::{self, crew};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,9 @@ const SORTED: u64 = 16;
 const CHOOSE_AGAIN: Duration = Duration::from_millis(250);
 /// What planning one row takes: its number, and where it goes.
 const PLAN_BYTES: u64 = (size_of::<Read<'_>>() + size_of::<u64>()) as u64;
+
+/// What planning a row ahead takes: its number and its place, and its place again while they are made.
+const PLANNED_BYTES: u64 = (size_of::<(u64, u32)>() + size_of::<u32>()) as u64;
 
 /// Fewer rows than this are computed before another thread has come.
 const FILL_ALONE: usize = 8192;
@@ -126,6 +130,14 @@ pub(crate) struct Group {
     pub(crate) took: Duration,
 }
 
+/// The rows of a group in the order in which they lie in the file, each with its index among the group's positions.
+#[derive(Debug)]
+struct Planned {
+    spans: Vec<Range<u64>>,
+    rows: Vec<(u64, u32)>,
+    _memory: Lease,
+}
+
 /// Reads the coming chunks.
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -136,6 +148,8 @@ pub(crate) struct Reader {
     next: u64,
     /// The memory of step `next` where some of it is read already, and the position up to which it is.
     half: Option<(Vec<Block>, u64)>,
+    /// The rows of the next group, where they were planned while the last one was read.
+    planned: Option<Planned>,
     /// How many chunks the last group held.
     ahead: u64,
     /// Whether the caller works on one group while the next is read: then they share the budget.
@@ -161,7 +175,7 @@ impl Produce for Reader {
         if let Ok(group) = &answer {
             self.next += group.chunks.len() as u64;
         } else {
-            (self.ahead, self.half) = (0, None);
+            (self.ahead, self.half, self.planned) = (0, None, None);
         }
         Some(answer)
     }
@@ -170,7 +184,17 @@ impl Produce for Reader {
 impl Reader {
     pub(crate) fn new(spec: Arc<Spec>, choices: Vec<Choice>, next: u64, overlap: Arc<AtomicBool>) -> Self {
         let chosen = Instant::now();
-        Self { spec, choices, chosen, next, half: None, ahead: 0, overlap, trial: Trial::default() }
+        Self {
+            spec,
+            choices,
+            chosen,
+            next,
+            half: None,
+            planned: None,
+            ahead: 0,
+            overlap,
+            trial: Trial::default(),
+        }
     }
 
     /// Whether the next chunk is best read by the caller itself: the first one, so that a short look starts no
@@ -190,7 +214,8 @@ impl Reader {
         self.choose_again()?;
         let mut memory = self.memory()?;
         loop {
-            let until = self.read_memory(&mut memory, interrupt)?;
+            let (until, planned) = self.read_memory(&mut memory, interrupt)?;
+            self.planned = planned;
             let last = self.next + memory.len() as u64 - 1;
             let whole = self.spec.steps.range(last).is_none_or(|range| range.end <= until);
             self.half = None;
@@ -325,13 +350,74 @@ impl Reader {
     }
 
     /// Fills the memory of the coming steps, from where the last group stopped up to the position that is
-    /// returned.
-    fn read_memory(&self, memory: &mut [Vec<Block>], interrupt: Interrupt<'_>) -> Result<u64> {
+    /// returned. While a disk is waited for, the rows of the mix behind it are planned.
+    fn read_memory(
+        &self,
+        memory: &mut [Vec<Block>],
+        interrupt: Interrupt<'_>,
+    ) -> Result<(u64, Option<Planned>)> {
         let from = self.half.as_ref().map_or(0, |(_, until)| *until);
-        let until = match &self.spec.pass {
-            Pass::Blocks(order) => self.until(order),
-            _ => u64::MAX,
+        let Pass::Blocks(order) = &self.spec.pass else {
+            return self.read_arrays(memory, from..u64::MAX, interrupt).map(|()| (u64::MAX, None));
         };
+        let until = self.until(order);
+        let waits = self.spec.arrays.iter().zip(&self.choices).any(|(array, choice)| {
+            array.store(choice.access, choice.cache).is_ok_and(|store| store.cost().waits)
+        });
+        let (read, planned) = (Mutex::new(None), Mutex::new(None));
+        let next = self.next + memory.len() as u64;
+        let memory = Mutex::new(Some(memory));
+        let turn = AtomicUsize::new(0);
+        crew::together(usize::from(waits), &|| {
+            loop {
+                match turn.fetch_add(1, Ordering::Relaxed) {
+                    0 => {
+                        let answer = sys::locked(&memory, Option::take)
+                            .map(|memory| self.read_arrays(memory, from..until, interrupt));
+                        sys::locked(&read, |read| *read = answer);
+                    }
+                    1 if waits => {
+                        let plan = self.plan(order, next, until);
+                        sys::locked(&planned, |planned| *planned = plan);
+                    }
+                    _ => return,
+                }
+            }
+        });
+        let read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
+        read.unwrap_or(Err(Error::Interrupted))?; // forked in the middle of it
+        Ok((until, planned.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Plans the mix that begins at position `from`, in step `next` or the one before it.
+    fn plan(&self, order: &Blocks, next: u64, from: u64) -> Option<Planned> {
+        let crosses = self.spec.steps.range(next - 1).is_some_and(|range| range.end > from);
+        let part = from..order.mix_range(from).end;
+        let spans: Vec<_> = self.spans(next - u64::from(crosses), part).collect();
+        let count = spans.iter().map(|span| span.end - span.start).sum::<u64>();
+        if count == 0 || u32::try_from(count).is_err() {
+            return None;
+        }
+        let memory = self.spec.arrays[0].budget().lease(count * PLANNED_BYTES)?;
+        let rows = order.in_file_order(&spans);
+        Some(Planned { spans, rows, _memory: memory })
+    }
+
+    /// The positions of `part` in the steps from `next` on, step by step.
+    fn spans(&self, next: u64, part: Range<u64>) -> impl Iterator<Item = Range<u64>> + Clone {
+        (next..)
+            .map_while(|step| self.spec.steps.range(step))
+            .take_while(move |range| range.start < part.end)
+            .map(move |range| range.start.max(part.start)..range.end.min(part.end))
+            .filter(|span| !span.is_empty())
+    }
+
+    fn read_arrays(
+        &self,
+        memory: &mut [Vec<Block>],
+        part: Range<u64>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         for (index, (array, choice)) in self.spec.arrays.iter().zip(&self.choices).enumerate() {
             // Mapped pages count too: free slabs make way for them.
             let _windows = array.budget().lease(windows(array, choice));
@@ -345,9 +431,9 @@ impl Reader {
                 }
             };
             let gap = self.gap(array, choice, &*store);
-            self.read_array(array, &*store, gap, from..until, out, &stop)?;
+            self.read_array(array, &*store, gap, part.clone(), out, &stop)?;
         }
-        Ok(until)
+        Ok(())
     }
 
     /// Where the next group comes from.
@@ -411,26 +497,32 @@ impl Reader {
             reads.extend(ranges.map(offset).zip(out).map(|(offset, into)| Read { offset, into }));
             return plan::fetch(store, array.budget(), &mut reads, gap, interrupt);
         }
-        let order = self.spec.pass.order();
         let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
         // Where the budget is in others' hands the plan of a single chunk is made all the same.
         let _plan = array.budget().lease(total * PLAN_BYTES);
-        let wanted = |range: &Range<u64>| range.start.max(part.start)..range.end.min(part.end);
-        let spans = ranges.clone().take(out.len()).map(|range| wanted(&range));
-        let rows = rows_at(order, spans.filter(|span| !span.is_empty()));
-        reads.reserve_exact(rows.len());
-        let mut rows = rows.into_iter();
-        for (range, out) in ranges.zip(out) {
-            let span = wanted(&range);
-            if span.is_empty() {
-                continue;
+        let end = ranges.clone().take(out.len()).last().map_or(0, |range| range.end);
+        let spans = self.spans(self.next, part.start..part.end.min(end));
+        let offset = |n: u64| array.layout().offset + n * stride;
+        let places = ranges.zip(out).flat_map(|(range, out)| {
+            let at = |position: u64| {
+                usize::try_from(position.clamp(range.start, range.end) - range.start).unwrap_or(0)
+            };
+            out[at(part.start) * row..at(part.end) * row].chunks_exact_mut(row)
+        });
+        match &self.planned {
+            Some(planned) if spans.clone().eq(planned.spans.iter().cloned()) => {
+                let mut places: Vec<&mut [u8]> = places.collect();
+                reads.extend(planned.rows.iter().map(|&(n, place)| Read {
+                    offset: offset(n),
+                    into: std::mem::take(&mut places[place as usize]),
+                }));
             }
-            let at = |position: u64| usize::try_from(position - range.start).unwrap_or(0);
-            let offset = |n: u64| array.layout().offset + n * stride;
-            let places = out[at(span.start) * row..at(span.end) * row].chunks_exact_mut(row);
-            reads.extend(places.zip(&mut rows).map(|(into, n)| Read { offset: offset(n), into }));
+            _ => {
+                let rows = rows_at(self.spec.pass.order(), spans);
+                reads.reserve_exact(rows.len());
+                reads.extend(places.zip(rows).map(|(into, n)| Read { offset: offset(n), into }));
+            }
         }
-        drop(rows);
         plan::fetch(store, array.budget(), &mut reads, gap, interrupt)
     }
 }

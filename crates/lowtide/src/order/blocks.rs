@@ -108,6 +108,55 @@ impl Blocks {
         if position < self.len { self.piece(self.mix_of(position)).positions } else { self.len..self.len }
     }
 
+    /// The rows at spans of positions that all lie in one mix, in the order in which they lie in the file, each with
+    /// its index among the positions. Without a comparison: whoever knows the blocks knows the place of every row.
+    pub(crate) fn in_file_order(&self, spans: &[Range<u64>]) -> Vec<(u64, u32)> {
+        const NOBODY: u32 = u32::MAX;
+        let count = |range: &Range<u64>| usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let Some(piece) = spans.first().map(|span| self.piece(self.mix_of(span.start))) else {
+            return Vec::new();
+        };
+        let block_rows = self.mix.block_rows.get();
+        let mut blocks: Vec<(u64, u64)> = vec![(0, 0); count(&piece.blocks)];
+        let mut numbers = vec![0; blocks.len()];
+        self.shuffled.fill(piece.blocks.start, &mut numbers);
+        for (block, (here, number)) in blocks.iter_mut().zip((0..).zip(numbers)) {
+            *block = (number, here);
+        }
+        blocks.sort_unstable();
+        // Where the rows of each block begin, among all rows of this mix in file order.
+        let head = if piece.number == self.takes_rest { self.head } else { 0 };
+        let mut begins = vec![0; blocks.len()];
+        for (rank, &(_, here)) in (0..).zip(&blocks) {
+            begins[usize::try_from(here).unwrap_or(0)] = head + rank * block_rows;
+        }
+        let in_blocks = blocks.len() as u64 * block_rows;
+        let mut positions = vec![NOBODY; count(&piece.positions)];
+        let inner = Inner::draw(piece.rows(), &mut Bits::keyed(&self.key, piece.number));
+        let (mut some, mut indices) = ([0; 8 * STRETCH], 0..);
+        for span in spans {
+            for start in span.clone().step_by(some.len()) {
+                let some = &mut some[..count(&(start..span.end)).min(8 * STRETCH)];
+                inner.fill(start - piece.positions.start, some);
+                for (&mut place, index) in some.iter_mut().zip(&mut indices) {
+                    let at = if place < in_blocks {
+                        begins[usize::try_from(place / block_rows).unwrap_or(0)] + place % block_rows
+                    } else if place - in_blocks < head {
+                        place - in_blocks
+                    } else {
+                        place // the tail is behind all blocks, as it is in the file
+                    };
+                    positions[usize::try_from(at).unwrap_or(0)] = index;
+                }
+            }
+        }
+        let first = |(number, _): &(u64, u64)| self.head + number * block_rows;
+        let rows = (0..head)
+            .chain(blocks.iter().flat_map(|block| first(block)..first(block) + block_rows))
+            .chain(self.len - self.tail..self.len);
+        rows.zip(positions).filter(|&(_, index)| index != NOBODY).collect()
+    }
+
     /// How many rows a mix has at most, in this and every other epoch: what the budget has to hold.
     pub fn largest_mix(&self) -> u64 {
         self.shuffled.len().div_ceil(self.mixes) * self.mix.block_rows.get() + self.rest()

@@ -49,6 +49,33 @@ fn awkward_lengths() {
     }
 }
 
+/// What is sorted without comparisons is what sorting gives, for a whole mix and for some spans of it.
+#[test]
+fn the_rows_of_a_mix_in_file_order() {
+    for len in [0, 1, 5, 64, 1000, 4097] {
+        for size in [(1, 1), (1, 40), (3, 5), (7, 100), (64, 3), (500, 4), (5000, 2)] {
+            for seed in 0..5 {
+                let order = blocks(len, seed, 3, size);
+                let mut at = 0;
+                while at < len {
+                    let mix = order.mix_range(at);
+                    let third = (mix.end - mix.start) / 3;
+                    let whole = vec![mix.clone()];
+                    let some = vec![mix.start + third / 2..mix.start + third, mix.end - third..mix.end];
+                    for spans in [whole, some] {
+                        let spans: Vec<_> = spans.into_iter().filter(|span| !span.is_empty()).collect();
+                        let found = spans.iter().flat_map(|span| rows(&order, span.clone()));
+                        let mut expected: Vec<(u64, u32)> = found.zip(0..).collect();
+                        expected.sort_unstable();
+                        assert_eq!(order.in_file_order(&spans), expected, "{order:?} {spans:?}");
+                    }
+                    at = mix.end;
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn up_to_the_largest_numbers() {
     for len in [(1 << 40) + 1, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
