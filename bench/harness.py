@@ -153,7 +153,7 @@ def run(side: str, path: Path, command: list[str], group: Path | None = None, wa
     def watch() -> None:
         # Counting 4 GiB in single pages keeps a core busy for 20 ms: not more often than that is nothing.
         asked = 0.0
-        while not done.wait(0.01):
+        while not done.wait(0.03):
             due = time.perf_counter() - asked > 0.5
             asked = time.perf_counter() if due else asked
             look(watch_cache and due)

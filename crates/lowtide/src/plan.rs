@@ -8,8 +8,9 @@
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
-use crate::store::{Cost, Read, Store};
+use crate::store::{Cost, Hints, Read, Store};
 use crate::sys::crew;
+use crate::sys::far::Far;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -40,6 +41,8 @@ const FEW: usize = 64;
 const TOUCH: f64 = 100.0;
 /// Copying one byte out of the scratch, in nanoseconds: 10 GB/s, in cache.
 const SCATTER: f64 = 0.1;
+/// From so many bytes on, the first are out of the processor's caches before somebody looks at them.
+const FAR: usize = 16 << 20;
 /// How often somebody is asked whether to go on.
 const ASK: Duration = Duration::from_millis(50);
 
@@ -134,40 +137,52 @@ pub fn fetch(
                 offset += piece as u64;
             }
         }
-        return fetch_pieces(store, budget, &mut pieces, bytes, gap, interrupt);
+        let work = (pieces.len(), bytes);
+        return fetch_parts(
+            store,
+            budget,
+            work,
+            |share| parts(&mut pieces, share).into_iter(),
+            gap,
+            interrupt,
+        );
     }
-    fetch_pieces(store, budget, reads, bytes, gap, interrupt)
+    let work = (reads.len(), bytes);
+    fetch_parts(store, budget, work, |share| parts(reads, share).into_iter(), gap, interrupt)
 }
 
-fn fetch_pieces(
+/// The same for reads that are made part by part, when a thread takes them: `count` of them with so many `bytes`.
+/// `parts` is told how many belong in one.
+pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
     store: &dyn Store,
     budget: &Budget,
-    reads: &mut [Read<'_>],
-    bytes: usize,
+    (count, bytes): (usize, usize),
+    parts: impl FnOnce(usize) -> I,
     gap: Gap,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let mut cost = store.cost();
-    let expected = reads.len() as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
-    let threads = if expected < ALONE { 1 } else { store.threads(reads.len()).clamp(1, reads.len().max(1)) };
-    if gap == Gap::Wanted {
+    let expected = count as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
+    let threads = if expected < ALONE { 1 } else { store.threads(count).clamp(1, count.max(1)) };
+    let hints = Hints { whole_file: gap == Gap::Wanted, far: bytes >= FAR };
+    if hints.whole_file {
         cost.byte = 0.0;
     }
-    let count = reads.len();
     // More parts than threads: who comes late or is slow does fewer of them. From a disk no smaller ones than are to
     // be in flight at once; and a stream through the file is one part.
-    let parts_each = if gap == Gap::Wanted { 1 } else { PARTS };
+    let parts_each = if hints.whole_file { 1 } else { PARTS };
     let least = if cost.waits { count.saturating_mul(SCRATCH_COLD) / bytes.max(1) } else { 1 };
     let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads));
-    let parts = Mutex::new(parts(reads, share.max(1)).into_iter());
+    let parts = Mutex::new(parts(share.max(1)));
     let began = Instant::now();
     let answer = Mutex::new((0, 0, 0, Ok(())));
     let stop = AtomicBool::new(false);
     let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
     crew::together(threads - 1, &|| {
-        let mut hand = Hand { gap, scratch: None, most: CALL.0 / 16, asked: Instant::now() };
-        while let Some(part) = next() {
+        let mut hand = Hand { hints, scratch: None, most: CALL.0 / 16, asked: Instant::now() };
+        while let Some(mut part) = next() {
+            let part = part.as_mut();
             if !is_sorted(part) {
                 part.sort_unstable_by_key(|r| r.offset);
             }
@@ -260,7 +275,7 @@ fn is_sorted(reads: &[Read<'_>]) -> bool {
 
 /// What one thread keeps from part to part.
 struct Hand {
-    gap: Gap,
+    hints: Hints,
     scratch: Option<Block>,
     /// Requests in a call. 4,096 cold faults can take a minute: calls grow only while they are short.
     most: usize,
@@ -294,15 +309,15 @@ impl Hand {
         let scratch: &mut [u8] = self.scratch.as_deref_mut().unwrap_or_default();
         let (mut done, mut sum) = (0, (0, 0));
         let mut call = next_call(store, reads, cost, self.most, scratch.len());
-        prepare(store, self.gap, &call);
+        prepare(store, self.hints, &call);
         while done < reads.len() {
             let rest = &mut reads[done..];
             let size = call.last().map_or(rest.len(), |last| last.reads.end);
             let next = next_call(store, &rest[size..], cost, self.most, scratch.len());
-            prepare(store, self.gap, &next);
+            prepare(store, self.hints, &next);
             let started = Instant::now();
             sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
-            fetch_call(store, self.gap, scratch, rest, &call)?;
+            fetch_call(store, self.hints, scratch, rest, &call)?;
             done += size;
             call = next;
             match started.elapsed() {
@@ -320,8 +335,8 @@ impl Hand {
 }
 
 /// Tells the store what comes next; in a sweep it knows.
-fn prepare(store: &dyn Store, gap: Gap, call: &[Extent]) {
-    if gap == Gap::Lost {
+fn prepare(store: &dyn Store, hints: Hints, call: &[Extent]) {
+    if !hints.whole_file {
         store.prepare(&call.iter().map(|extent| extent.bytes.clone()).collect::<Vec<_>>());
     }
 }
@@ -363,17 +378,13 @@ fn next_call(store: &dyn Store, rest: &[Read<'_>], cost: Cost, most: usize, room
 /// One call to the store, and the scatter after it.
 fn fetch_call(
     store: &dyn Store,
-    gap: Gap,
+    hints: Hints,
     scratch: &mut [u8],
     rest: &mut [Read<'_>],
     call: &[Extent],
 ) -> Result<()> {
-    let read = |reads: &mut [Read<'_>]| match gap {
-        Gap::Lost => store.read_many(reads),
-        Gap::Wanted => store.sweep(reads),
-    };
     if call.iter().all(|extent| !extent.is_merged()) {
-        return read(&mut rest[..call.len()]);
+        return store.read_hinted(&mut rest[..call.len()], hints);
     }
     let mut requests = Vec::with_capacity(call.len());
     let mut merged = Vec::new();
@@ -393,11 +404,16 @@ fn fetch_call(
             }
         }
     }
-    read(&mut requests)?;
+    store.read_hinted(&mut requests, hints)?;
+    let far = hints.far.then(Far::default);
     for (at, start, many) in merged {
         for read in many {
             let from = at + usize::try_from(read.offset - start).unwrap_or(usize::MAX);
-            read.into.copy_from_slice(&scratch[from..from + read.into.len()]);
+            let from = &scratch[from..from + read.into.len()];
+            match &far {
+                Some(far) => far.copy(from, read.into),
+                None => read.into.copy_from_slice(from),
+            }
         }
     }
     Ok(())

@@ -395,7 +395,8 @@ impl Reader {
         let part = from..order.mix_range(from).end;
         let spans: Vec<_> = self.spans(next - u64::from(crosses), part).collect();
         let count = spans.iter().map(|span| span.end - span.start).sum::<u64>();
-        if count == 0 || u32::try_from(count).is_err() {
+        let large = self.spec.arrays.iter().any(|array| array.row_bytes() >= LARGE_ROW);
+        if large || count == 0 || u32::try_from(count).is_err() {
             return None;
         }
         let memory = self.spec.arrays[0].budget().lease(count * PLANNED_BYTES)?;
@@ -509,20 +510,24 @@ impl Reader {
             };
             out[at(part.start) * row..at(part.end) * row].chunks_exact_mut(row)
         });
-        match &self.planned {
-            Some(planned) if spans.clone().eq(planned.spans.iter().cloned()) => {
-                let mut places: Vec<&mut [u8]> = places.collect();
-                reads.extend(planned.rows.iter().map(|&(n, place)| Read {
-                    offset: offset(n),
-                    into: std::mem::take(&mut places[place as usize]),
-                }));
-            }
-            _ => {
-                let rows = rows_at(self.spec.pass.order(), spans);
-                reads.reserve_exact(rows.len());
-                reads.extend(places.zip(rows).map(|(into, n)| Read { offset: offset(n), into }));
-            }
+        if let Some(planned) = &self.planned
+            && spans.clone().eq(planned.spans.iter().cloned())
+        {
+            // Part by part, when somebody is ready to read them: meanwhile others are being read.
+            let mut places: Vec<&mut [u8]> = places.collect();
+            let mut read = |&(n, place): &(u64, u32)| {
+                let into = places.get_mut(place as usize).map(std::mem::take).unwrap_or_default();
+                Read { offset: offset(n), into }
+            };
+            let work = (planned.rows.len(), planned.rows.len() * row);
+            let parts = |share| {
+                planned.rows.chunks(share).map(move |rows| rows.iter().map(&mut read).collect::<Vec<_>>())
+            };
+            return plan::fetch_parts(store, array.budget(), work, parts, gap, interrupt);
         }
+        let rows = rows_at(self.spec.pass.order(), spans);
+        reads.reserve_exact(rows.len());
+        reads.extend(places.zip(rows).map(|(into, n)| Read { offset: offset(n), into }));
         plan::fetch(store, array.budget(), &mut reads, gap, interrupt)
     }
 }

@@ -3,6 +3,7 @@
 //! Everything here is a thin, safe face on something unsafe. Nothing here knows about arrays.
 
 pub mod crew;
+pub mod far;
 
 use std::cell::RefCell;
 use std::io;

@@ -6,8 +6,8 @@
 
 use super::direct::DirectFile;
 use super::{
-    Access, AdviseStore, Cache, Cost, Made, MapStore, Model, Read, ReadStore, RemapStore, Source, Store,
-    window_for,
+    Access, AdviseStore, Cache, Cost, Hints, Made, MapStore, Model, Read, ReadStore, RemapStore, Source,
+    Store, window_for,
 };
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -322,15 +322,12 @@ impl FilesStore {
 
 impl Store for FilesStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        for (index, mut reads) in self.files.split(reads)? {
-            self.store(index)?.read_many(&mut reads)?;
-        }
-        Ok(())
+        self.read_hinted(reads, Hints::default())
     }
 
-    fn sweep(&self, reads: &mut [Read<'_>]) -> Result<()> {
+    fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
         for (index, mut reads) in self.files.split(reads)? {
-            self.store(index)?.sweep(&mut reads)?;
+            self.store(index)?.read_hinted(&mut reads, hints)?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! One memory map, held: what `np.memmap` does. Touched pages stay mapped, so RssFile grows.
 
 use super::sigbus::{self, Guard};
-use super::{Cost, Read, Source, Store};
+use super::{Cost, Hints, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
+use crate::sys::far::Far;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ops::Range;
@@ -92,7 +93,7 @@ impl Mapping {
 
     /// Copies the part of `read` that lies in `window` of this mapping. Bytes behind a cut come out as
     /// zeros; see `check`.
-    pub(super) fn copy(&self, read: &mut Read<'_>, window: &Range<u64>) {
+    pub(super) fn copy(&self, read: &mut Read<'_>, window: &Range<u64>, far: Option<&Far>) {
         let from = read.offset.max(window.start).max(self.range.start);
         let to = read.end().min(window.end).min(self.range.end);
         if from >= to {
@@ -105,7 +106,10 @@ impl Mapping {
         // under us as under any map, but a byte copy gives it no meaning. The buffer is not part of the map.
         unsafe {
             let source = self.start.cast::<u8>().add(at(from - self.range.start));
-            std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len());
+            match far {
+                Some(far) => far.copy_from(source, into),
+                None => std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()),
+            }
         }
     }
 
@@ -186,11 +190,16 @@ impl MapStore {
 
 impl Store for MapStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        self.read_hinted(reads, Hints::default())
+    }
+
+    fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
         inside(&self.mapping.source, reads)?;
         self.mapping.renew(Renew::IfHit)?;
         let before = self.mapping.hits();
+        let far = hints.far.then(Far::default);
         for read in &mut *reads {
-            self.mapping.copy(read, &(0..u64::MAX));
+            self.mapping.copy(read, &(0..u64::MAX), far.as_ref());
         }
         self.mapping.check(before, reads)
     }

@@ -94,12 +94,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`Error::Truncated`] for a read past the end of the file as it is now.
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()>;
 
-    /// The same for sorted reads with hardly a gap, of a file that is wanted whole and soon: a stream through it, where
-    /// that serves whoever comes after better than reads by themselves.
+    /// The same, with more said about the reads.
     ///
     /// # Errors
     /// As [`read_many`](Self::read_many).
-    fn sweep(&self, reads: &mut [Read<'_>]) -> Result<()> {
+    fn read_hinted(&self, reads: &mut [Read<'_>], _hints: Hints) -> Result<()> {
         self.read_many(reads)
     }
 
@@ -121,6 +120,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Told after each piece of work how many requests and bytes it was and how long it took, so that the
     /// next answer of [`cost`](Self::cost) can be better.
     fn learn(&self, _requests: usize, _bytes: usize, _took: Duration) {}
+}
+
+/// What is known of some reads beyond themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// They are sorted and leave hardly a gap, and the rest of the file is wanted soon: a stream through it serves
+    /// whoever comes after better than reads by themselves.
+    pub whole_file: bool,
+    /// Nobody looks at what was read for a while: copies may go around the processor's caches.
+    pub far: bool,
 }
 
 /// What happens to pages of the file that we bring into the page cache.

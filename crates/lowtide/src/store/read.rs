@@ -1,7 +1,7 @@
 //! Positioned reads: no map, no SIGBUS, RssFile stays where it is.
 
 use super::model::Model;
-use super::{Cache, Cost, Read, Source, Store};
+use super::{Cache, Cost, Hints, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
 use rustix::fs::{Advice, OFlags};
@@ -236,13 +236,13 @@ impl Store for ReadStore {
         Ok(())
     }
 
-    /// Through a descriptor with read-ahead: large requests, and large folios, which later passes through a map are
+    /// A stream goes through a descriptor with read-ahead: large requests, and large folios, which later passes through a map are
     /// glad of.
-    fn sweep(&self, reads: &mut [Read<'_>]) -> Result<()> {
+    fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
         let (Some(first), Some(last)) = (reads.first().map(|r| r.offset), reads.last().map(Read::end)) else {
             return Ok(());
         };
-        if self.cache() == Cache::Drop {
+        if self.cache() == Cache::Drop || !hints.whole_file {
             return self.read_many(reads);
         }
         // Where no descriptor is left, one more is not worth an error.

@@ -6,9 +6,10 @@
 //! cache is to be left as found, windows that are not in it are read instead.
 
 use super::map::{MAPPED, Mapping, Renew, inside};
-use super::{Cache, Cost, Read, ReadStore, Source, Store};
+use super::{Cache, Cost, Hints, Read, ReadStore, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
+use crate::sys::far::Far;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,12 +158,17 @@ impl RemapStore {
 
 impl Store for RemapStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        self.read_hinted(reads, Hints::default())
+    }
+
+    fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
+        let far = hints.far.then(Far::default);
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
                 self.behind.read(&self.source, &range, touched, |touched| {
                     let mapping = Mapping::new(&self.source, range.clone())?;
                     for read in &mut *touched {
-                        mapping.copy(read, &range);
+                        mapping.copy(read, &range, far.as_ref());
                     }
                     mapping.check(0, touched)
                 })
@@ -206,13 +212,18 @@ impl AdviseStore {
 
 impl Store for AdviseStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        self.read_hinted(reads, Hints::default())
+    }
+
+    fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
+        let far = hints.far.then(Far::default);
         self.mapping.renew(Renew::IfHit)?;
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
                 self.behind.read(&self.source, &range, touched, |touched| {
                     let before = self.mapping.hits();
                     for read in &mut *touched {
-                        self.mapping.copy(read, &range);
+                        self.mapping.copy(read, &range, far.as_ref());
                     }
                     self.mapping.drop_pages(range.clone());
                     self.mapping.check(before, touched)
