@@ -10,6 +10,7 @@ use super::{generation, locked};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,12 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long the end is waited for without a rest: the others are at their last part, and a core that
 /// rests takes as long to wake in a virtual machine.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// How long a thread stays awake for the next offer, where the last ones came as quickly: waking a core that rests
+/// takes a virtual machine up to 100 µs, as long as copying a chunk.
+const LINGER: Duration = Duration::from_micros(200);
+/// How many offers there have been: what those who linger look at.
+static OFFERS: AtomicU64 = AtomicU64::new(0);
 
 type Work<'a> = &'a (dyn Fn() + Sync);
 type Panic = Box<dyn Any + Send>;
@@ -110,6 +117,7 @@ pub fn together(helpers: usize, work: &(dyn Fn() + Sync)) {
         desk.threads += missing;
         (Invitation(number), wake, missing)
     });
+    OFFERS.fetch_add(1, Ordering::Release);
     wake.iter().for_each(Thread::unpark);
     for _ in 0..missing {
         if std::thread::Builder::new().name("lowtide-help".into()).spawn(help).is_err() {
@@ -159,8 +167,10 @@ impl Drop for Invitation {
 
 /// What a thread of the crew does: whatever is offered, until nothing was for a while.
 fn help() {
-    let mut worked = Instant::now();
+    let (mut worked, mut waited) = (Instant::now(), Duration::MAX);
     loop {
+        let offers = OFFERS.load(Ordering::Acquire);
+        let lingers = waited < LINGER && worked.elapsed() < LINGER;
         let me = std::thread::current();
         let idle = worked.elapsed() >= IDLE;
         let (task, over) = desk(|desk| {
@@ -173,6 +183,7 @@ fn help() {
                 return (Some(task), false);
             }
             match resting {
+                _ if lingers => {}
                 Some(at) if idle => drop(desk.resting.remove(at)),
                 Some(_) => {}
                 None if idle => {}
@@ -182,6 +193,7 @@ fn help() {
             (None, idle)
         });
         if let Some((number, work)) = task {
+            waited = worked.elapsed();
             let panic = catch_unwind(AssertUnwindSafe(work)).err();
             let caller = desk(|desk| {
                 let offer = desk.offer(number)?;
@@ -194,6 +206,10 @@ fn help() {
                 caller.unpark();
             }
             worked = Instant::now();
+        } else if lingers {
+            while OFFERS.load(Ordering::Acquire) == offers && worked.elapsed() < LINGER {
+                (0..20).for_each(|_| std::hint::spin_loop());
+            }
         } else if over {
             return;
         } else {
@@ -205,7 +221,7 @@ fn help() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     /// Counts to `end` together, and says how many threads were at it.
     fn count(end: usize, helpers: usize, each: impl Fn(usize) + Sync) -> usize {
