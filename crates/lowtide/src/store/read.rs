@@ -29,12 +29,18 @@ pub struct ReadStore {
     manner: AtomicU8,
     model: Arc<Model>,
     streams: Mutex<Vec<Stream>>,
+    /// Descriptors for threads that read from memory side by side: one for all of them costs each a tenth, because
+    /// they count who uses it in one place.
+    spare: Mutex<Vec<File>>,
     /// How many streams are kept open.
     most_streams: usize,
 }
 
 /// One read in so many is asked where its bytes come from: the question costs a tenth of the read.
 const ASKED: usize = 8;
+
+/// So many reads in a call are worth a descriptor of their own.
+const MANY: usize = 64;
 
 /// What to ask the kernel with a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +102,7 @@ impl ReadStore {
     pub(super) fn part(source: Arc<Source>, cache: Cache, model: Arc<Model>) -> Self {
         let manner = if cache == Cache::Drop { Manner::DontCache } else { Manner::Keep };
         let manner = AtomicU8::new(manner as u8);
-        Self { source, manner, model, streams: Mutex::default(), most_streams: 0 }
+        Self { source, manner, model, streams: Mutex::default(), spare: Mutex::default(), most_streams: 0 }
     }
 
     /// What to expect of a file that is in memory, or is not.
@@ -221,14 +227,23 @@ fn pages(read: &Read<'_>) -> (u64, u64) {
 
 impl Store for ReadStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        let own = if reads.len() < MANY || self.most_streams == 0 || self.model.cost().waits {
+            None
+        } else {
+            sys::locked(&self.spare, Vec::pop).or_else(|| self.source.reopen_random().ok())
+        };
+        let file = own.as_ref().unwrap_or(self.source.file());
         let (mut count, mut missed) = (0, 0);
         for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
             if i % ASKED == 0 {
                 count += 1;
-                missed += usize::from(self.read(read, Ask::WhetherCached)? == Ask::Waited);
+                missed += usize::from(self.read_from(file, read, Ask::WhetherCached)? == Ask::Waited);
             } else {
-                self.read(read, Ask::Nothing)?;
+                self.read_from(file, read, Ask::Nothing)?;
             }
+        }
+        if let Some(own) = own {
+            sys::locked(&self.spare, |spare| spare.push(own));
         }
         if self.manner() == Manner::Keep {
             self.model.saw(count, missed);

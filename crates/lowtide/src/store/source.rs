@@ -76,6 +76,13 @@ impl Source {
         Ok(File::from(file))
     }
 
+    /// The same file again, as it is.
+    pub(super) fn reopen_random(&self) -> io::Result<File> {
+        let file = self.reopen(OFlags::empty())?;
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        Ok(file)
+    }
+
     /// Its size now.
     pub fn len_now(&self) -> Result<u64> {
         self.file.metadata().map(|m| m.len()).map_err(|e| Error::io(&self.path, "look at the file", e))
