@@ -47,6 +47,21 @@ def iterate(path, settings, make):
     tell(began, count, "bytes/s" if bytes_wanted else "rows/s", note=chunks.access, first=first, rows=seen)
 
 
+def windows(path, settings):
+    """Random windows of 1,024 tokens of a raw file."""
+    import lowtide
+
+    chosen = {k: settings[k] for k in ("access", "budget")}
+    began, seen, first = go(), 0, None
+    loader = lowtide.tokens(path, dtype="uint16", **chosen).loader(12, 1024, seed=1, order="with_replacement")
+    for x, _ in loader:
+        first = first or time.perf_counter() - began
+        seen += len(x)
+        if time.perf_counter() - began > settings["seconds"]:
+            break
+    tell(began, seen, "windows/s", first=first)
+
+
 def sequential(array, rows):
     return array.chunks(rows)
 
@@ -148,6 +163,7 @@ def main() -> None:
     }
     direct = {
         "readinto": readinto,
+        "windows": windows,
         "take": take,
         "np_take": np_take,
         "random": random,

@@ -4,6 +4,7 @@ use crate::array::Array;
 use crate::budget::human;
 use crate::error::{Error, Result};
 use crate::meter;
+use crate::reader::LARGE_ROW;
 use crate::store::{Access, Cache, sigbus, window_for};
 use std::fmt;
 use std::str::FromStr;
@@ -185,6 +186,15 @@ impl Facts {
         self.cached.is_some_and(|cached| cached >= self.len / 10 * 9)
     }
 
+    /// Whether a pass reads every byte once, in large requests: then nothing is gained by bringing it in.
+    fn is_read_once(&self) -> bool {
+        match self.visit {
+            Visit::Sequential | Visit::Blocks => true,
+            Visit::Shuffled => self.row >= LARGE_ROW as u64,
+            Visit::Random => false,
+        }
+    }
+
     /// Whether small rows of a file in memory are read ahead, and a mapped window is possible.
     fn is_for_trial(&self) -> bool {
         self.is_warm()
@@ -199,7 +209,7 @@ impl Facts {
             return (Access::Read, "the file is in the page cache, and reads copy from there".into());
         }
         match cache {
-            Cache::Keep if self.visit == Visit::Sequential && self.direct => {
+            Cache::Keep if self.is_read_once() && self.direct => {
                 (Access::Direct, "the file is not in memory, and a deep queue of unbuffered reads is the fastest way through it".into())
             }
             Cache::Keep => (Access::Read, "the file is not in memory, and many reads at once bring it in".into()),
@@ -226,8 +236,10 @@ pub fn access(array: &Array, visit: Visit) -> Result<Choice> {
 /// that are read anyway, and the faster one is taken; the other one is tried again now and then.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trial {
-    /// Chunks a second of `advise` and `read`, 0 while unknown.
-    rates: [f64; 2],
+    /// Chunks a second of `advise` and `read`, and in groups of how many chunks that was.
+    known: [(f64, usize); 2],
+    /// The chunks of the last group.
+    last: usize,
     groups: u64,
 }
 
@@ -235,8 +247,6 @@ impl Trial {
     const CANDIDATES: [Access; 2] = [Access::Advise, Access::Read];
     /// How often the slower one is tried again.
     const AGAIN: u64 = 40;
-    /// Groups of fewer chunks say little: they are the first ones.
-    const LEAST: usize = 16;
 
     /// Replaces a choice between the two by what has proved faster.
     pub fn decide(&mut self, choice: &mut Choice) {
@@ -244,8 +254,9 @@ impl Trial {
             return;
         }
         self.groups += 1;
-        let unknown = self.rates.iter().position(|&rate| rate == 0.0);
-        let faster = usize::from(self.rates[1] > self.rates[0]);
+        // What a small group showed says nothing about one of twice its size: there is more to gain from sorting.
+        let unknown = self.known.iter().position(|&(_, chunks)| chunks * 2 <= self.last);
+        let faster = usize::from(self.known[1].0 > self.known[0].0);
         let pick =
             unknown.unwrap_or(if self.groups.is_multiple_of(Self::AGAIN) { 1 - faster } else { faster });
         choice.access = Self::CANDIDATES[pick];
@@ -255,10 +266,10 @@ impl Trial {
     pub fn note(&mut self, choice: &Choice, chunks: usize, took: Duration) {
         // Only what was read from memory counts: a cold group would speak against reads for ever.
         if let Some(i) = Self::CANDIDATES.iter().position(|&a| a == choice.access)
-            && chunks >= Self::LEAST
             && choice.sure == Sure::Trial
         {
-            self.rates[i] = chunks as f64 / took.as_secs_f64().max(1e-9);
+            self.known[i] = (chunks as f64 / took.as_secs_f64().max(1e-9), chunks);
+            self.last = chunks;
         }
     }
 }
@@ -290,6 +301,27 @@ mod tests {
     }
 
     #[test]
+    fn what_proved_faster_is_taken_whatever_the_size_of_the_groups() {
+        let choice = Facts { cached: Some(4 * GIB), ..facts() }.choose();
+        for (sizes, read, faster) in [
+            (vec![1, 1, 8, 64, 100], 2.0, Access::Read),
+            (vec![1, 4, 4, 4], 2.0, Access::Read),
+            (vec![1, 8, 64, 64], 0.5, Access::Advise),
+        ] {
+            let mut trial = Trial::default();
+            let mut taken = Vec::new();
+            for chunks in sizes.iter().copied().chain(std::iter::repeat_n(*sizes.last().unwrap(), 30)) {
+                let mut choice = choice.clone();
+                trial.decide(&mut choice);
+                let rate = if choice.access == Access::Read { read } else { 1.0 };
+                trial.note(&choice, chunks, Duration::from_secs_f64(chunks as f64 / rate));
+                taken.push(choice.access);
+            }
+            assert!(taken[sizes.len() + 2..].iter().all(|&access| access == faster), "{taken:?}");
+        }
+    }
+
+    #[test]
     fn the_choice_follows_the_facts() {
         let of = |facts: Facts| {
             let choice = facts.choose();
@@ -299,7 +331,11 @@ mod tests {
         let warm = Facts { cached: Some(4 * GIB), ..facts() };
         let tight = Facts { room: GIB, ..facts() };
         assert_eq!(of(facts()), (Access::Read, Cache::Keep));
-        assert_eq!(of(Facts { visit: Visit::Sequential, ..facts() }), (Access::Direct, Cache::Drop));
+        for visit in [Visit::Sequential, Visit::Blocks] {
+            assert_eq!(of(Facts { visit, ..facts() }), (Access::Direct, Cache::Drop));
+        }
+        assert_eq!(of(Facts { row: 64 << 10, ..facts() }), (Access::Direct, Cache::Drop));
+        assert_eq!(of(Facts { row: 64 << 10, visit: Visit::Random, ..facts() }), (Access::Read, Cache::Keep));
         assert_eq!(of(warm), (Access::Advise, Cache::Keep));
         assert_eq!(of(Facts { guarded: false, ..warm }), (Access::Read, Cache::Keep));
         assert_eq!(of(Facts { budget: 1 << 20, ..warm }), (Access::Read, Cache::Keep));

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Rows of this size and more gain nothing from being read in file order: each is a long read by itself.
-const LARGE_ROW: usize = 64 << 10;
+pub(crate) const LARGE_ROW: usize = 64 << 10;
 /// Bytes to read ahead in file order from a disk: enough to keep it busy. From memory nothing is read ahead:
 /// one chunk's memory, used again and again, stays in the processor's cache, and that is worth twice what a
 /// second thread is (measured: 8 GB/s ahead, 15 GB/s at once).
