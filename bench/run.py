@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -195,8 +196,32 @@ def opening(b: Bench, path: Path) -> None:
         sparse.unlink()
 
 
+def soak(b: Bench, path: Path) -> None:
+    """Ten minutes at full speed under `lowtide watch --assert-flat`, warm and through unbuffered reads."""
+    for access, seconds in (("auto", 300), ("direct", 300)):
+        warm(path)
+        recording = b.folder / "soak.json"
+        settings = {"access": access, "seconds": seconds}
+        command = [
+            Path(sys.executable).with_name("lowtide"),
+            "watch",
+            "--assert-flat",
+            "--json",
+            recording,
+            "--",
+        ]
+        command += python("side.py", "epochs", path, settings)
+        done = subprocess.run(command, input="go\n", capture_output=True, text=True)
+        line = next((x for x in done.stdout.splitlines() if x.startswith("{")), "{}")
+        report = json.loads(recording.read_text()) if recording.exists() else {}
+        peaks = {k: v for k, v in report.items() if k in ("verdict", "peak_anon_bytes", "peak_file_bytes")}
+        b.raw.append(json.loads(line) | peaks | {"bench": "soak", "exit": done.returncode, **settings})
+        b.say(f"\nsoak: {access}, {seconds} s: {line} {peaks} {done.stderr.strip()[-300:]}")
+        b.check("soak", f"{access}: exit status of lowtide watch --assert-flat", done.returncode, ceiling=0)
+
+
 ALL = [sequential_warm, rows_warm, shuffled_warm, sequential_cold, blocks_cold, random_cold, shuffled_cold]
-ALL += [shuffled_cgroup, opening, auto_is_right]
+ALL += [shuffled_cgroup, opening, auto_is_right, soak]
 
 
 def keep(bench: Bench, name: str) -> None:

@@ -47,6 +47,19 @@ def iterate(path, settings, make):
     tell(began, count, "bytes/s" if bytes_wanted else "rows/s", note=chunks.access, first=first, rows=seen)
 
 
+def epochs(path, settings):
+    """Shuffled epochs, one after another, as fast as they come."""
+    array, seen, epoch = opened(path, settings), 0, 0
+    began = go()
+    while time.perf_counter() - began < settings["seconds"]:
+        for chunk in array.shuffled(CHUNK, seed=1, epoch=epoch):
+            seen += len(chunk)
+            if time.perf_counter() - began > settings["seconds"]:
+                break
+        epoch += 1
+    tell(began, seen, "rows/s", epochs=epoch)
+
+
 def windows(path, settings):
     """Random windows of 1,024 tokens of a raw file."""
     import lowtide
@@ -164,6 +177,7 @@ def main() -> None:
     direct = {
         "readinto": readinto,
         "windows": windows,
+        "epochs": epochs,
         "take": take,
         "np_take": np_take,
         "random": random,
