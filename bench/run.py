@@ -142,7 +142,7 @@ def auto_is_right(b: Bench, path: Path) -> None:
 
     A shuffled pass that begins cold is run to its end: what is brought in at first pays off later.
     """
-    b.say("\nauto_is_right: rows a second of auto over those of the best manual way, best of 3")
+    b.say("\nauto_is_right: rows a second of auto over those of the best manual way, best of 2")
     stream = b.folder / "windows.bin"
     tokens.make(stream, 1 << 30)
     jobs = [
@@ -157,7 +157,7 @@ def auto_is_right(b: Bench, path: Path) -> None:
             for budget in ("32MiB", "256MiB"):
                 rates: dict[str, float] = {}
                 whole = cold and side == "shuffled"
-                for _ in range(1 if whole else 3):
+                for _ in range(1 if whole else 2):
                     for access in ("auto", "advise", "read", "direct"):
                         forget(file) if cold else warm(file)
                         settle((512 << 20) + (file.stat().st_size if cold else 0))
@@ -165,7 +165,7 @@ def auto_is_right(b: Bench, path: Path) -> None:
                             "access": access,
                             "budget": budget,
                             "width": width,
-                            "seconds": 30 if whole else 3,
+                            "seconds": 15 if whole else 2,
                             "rows_a_second": True,
                         }
                         result = run(side, file, python("side.py", side, file, settings))
