@@ -220,7 +220,7 @@ def soak(b: Bench, path: Path) -> None:
         b.check("soak", f"{access}: exit status of lowtide watch --assert-flat", done.returncode, ceiling=0)
 
 
-ALL = [sequential_warm, rows_warm, shuffled_warm, sequential_cold, blocks_cold, random_cold, shuffled_cold]
+ALL = [sequential_warm, shuffled_warm, rows_warm, sequential_cold, blocks_cold, random_cold, shuffled_cold]
 ALL += [shuffled_cgroup, opening, auto_is_right, soak]
 
 

@@ -231,6 +231,9 @@ pub fn access(array: &Array, visit: Visit) -> Result<Choice> {
     Ok(choice)
 }
 
+/// Reads gain less than this from groups of eight times the size.
+const FAR_BEHIND: f64 = 4.0;
+
 /// Small rows of a file in memory: through a mapped window or by reads? That depends on how the kernel holds
 /// the file (pages of 4 KiB or folios of up to 2 MiB), which it does not tell. So both are tried on groups
 /// that are read anyway, and the faster one is taken; the other one is tried again now and then.
@@ -255,7 +258,11 @@ impl Trial {
         }
         self.groups += 1;
         // What a small group showed says nothing about one of twice its size: there is more to gain from sorting.
+        // But it is the map that gains: reads that are left far behind will not catch up.
+        let [(advise, _), (read, tried)] = self.known;
+        let hopeless = tried > 0 && read * FAR_BEHIND < advise;
         let unknown = self.known.iter().position(|&(_, chunks)| chunks * 2 <= self.last);
+        let unknown = unknown.filter(|&i| !(hopeless && Self::CANDIDATES[i] == Access::Read));
         let faster = usize::from(self.known[1].0 > self.known[0].0);
         let pick =
             unknown.unwrap_or(if self.groups.is_multiple_of(Self::AGAIN) { 1 - faster } else { faster });
@@ -307,6 +314,7 @@ mod tests {
             (vec![1, 1, 8, 64, 100], 2.0, Access::Read),
             (vec![1, 4, 4, 4], 2.0, Access::Read),
             (vec![1, 8, 64, 64], 0.5, Access::Advise),
+            (vec![1, 8, 64, 100], 0.1, Access::Advise),
         ] {
             let mut trial = Trial::default();
             let mut taken = Vec::new();
