@@ -11,7 +11,7 @@
 
 #![allow(clippy::missing_panics_doc)] // said once, above
 
-use super::{Read, Store};
+use super::{Hints, Read, Store};
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::Write;
@@ -81,19 +81,31 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn read_all(store: &dyn Store, ranges: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
+    read_hinted(store, ranges, Hints::default())
+}
+
+fn read_hinted(store: &dyn Store, ranges: &[(u64, usize)], hints: Hints) -> Result<Vec<Vec<u8>>> {
     let mut out: Vec<Vec<u8>> = ranges.iter().map(|&(_, len)| vec![0xA5; len]).collect();
     let mut reads: Vec<Read<'_>> =
         ranges.iter().zip(&mut out).map(|(&(offset, _), into)| Read { offset, into }).collect();
-    store.read_many(&mut reads)?;
+    if hints == Hints::default() {
+        store.read_many(&mut reads)
+    } else {
+        store.read_hinted(&mut reads, hints)
+    }?;
     Ok(out)
 }
 
 #[track_caller]
 fn expect(store: &dyn Store, bytes: &[u8], ranges: &[(u64, usize)]) {
-    let got = read_all(store, ranges).expect("reads inside the file succeed");
-    for (&(offset, len), got) in ranges.iter().zip(&got) {
-        let at = usize::try_from(offset).expect("small test file");
-        assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
+    // Whatever is said about the reads, their bytes are the same.
+    for (whole_file, far) in [(false, false), (true, false), (false, true), (true, true)] {
+        let got =
+            read_hinted(store, ranges, Hints { whole_file, far }).expect("reads inside the file succeed");
+        for (&(offset, len), got) in ranges.iter().zip(&got) {
+            let at = usize::try_from(offset).expect("small test file");
+            assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
+        }
     }
 }
 

@@ -251,8 +251,8 @@ impl Store for ReadStore {
         Ok(())
     }
 
-    /// A stream goes through a descriptor with read-ahead: large requests, and large folios, which later passes through a map are
-    /// glad of.
+    /// A stream goes through a descriptor with read-ahead: large requests, and large folios, which later passes
+    /// through a map are glad of.
     fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
         let (Some(first), Some(last)) = (reads.first().map(|r| r.offset), reads.last().map(Read::end)) else {
             return Ok(());
@@ -266,7 +266,7 @@ impl Store for ReadStore {
         let answer =
             reads.iter_mut().try_for_each(|read| self.read_from(&file, read, Ask::Nothing).map(drop));
         // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
-        let memory = Duration::from_nanos((last - first) / 4 + 5_000 * reads.len() as u64);
+        let memory = Duration::from_nanos(last.saturating_sub(first) / 4 + 5_000 * reads.len() as u64);
         self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
         if self.most_streams > 0 {
             sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
