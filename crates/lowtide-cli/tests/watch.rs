@@ -82,8 +82,9 @@ fn signals_are_passed_on() {
         [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::USR1, "USR1")]
     {
         let script = format!("trap 'exit 5' {name}; echo ready; while :; do sleep 0.05; done");
+        // A shell cannot trap what was ignored when it began, as SIGINT is in the background of another shell.
         let mut child = watch()
-            .args(["--", "sh", "-c", &script])
+            .args(["--", "env", "--default-signal", "sh", "-c", &script])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
