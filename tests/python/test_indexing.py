@@ -189,6 +189,13 @@ def test_what_is_not_supported_is_refused_never_wrong(folder, least, same, data,
                 assert isinstance(refused.value, (type(wrong), IndexError)), refused.value
 
 
+def test_two_lists_are_refused_before_their_bounds(tmp_path):
+    with on_disk(tmp_path, np.zeros((3, 3)), "read", "16MiB") as opened:
+        for key in ([9], []), ([0], [0]), (np.array([7]), [True, False, False]):
+            with pytest.raises(NotImplementedError, match="one axis at a time"):
+                opened[key]
+
+
 def wraps(key):
     """An index array of uint64 beyond 2^63: NumPy lets it wrap to a negative row, we refuse it."""
     entries = key if isinstance(key, tuple) else (key,)

@@ -48,6 +48,13 @@ pub fn parse(key: &Bound<'_, PyAny>, shape: &[usize]) -> PyResult<Selected> {
             shape.len()
         )));
     }
+    // Before any of them is looked into: NumPy broadcasts them, and where that leaves nothing it checks no bounds.
+    if entries.iter().filter(|e| is_list(e)).count() > 1 {
+        return Err(PyNotImplementedError::new_err(
+            "lists and masks are supported on one axis at a time\n\
+             hint: index the answer: a[rows][:, columns], or a[rows][np.arange(len(rows)), columns] for pairs",
+        ));
+    }
     let mut selected = Selected {
         axes: Vec::with_capacity(shape.len()),
         shown: Vec::with_capacity(shape.len()),
@@ -109,6 +116,11 @@ impl Selected {
         self.shown.push(Shown::Shaped(sizes));
         Ok(())
     }
+}
+
+/// A list, or an array that is no single number.
+fn is_list(entry: &Bound<'_, PyAny>) -> bool {
+    entry.is_instance_of::<PyList>() || entry.cast::<PyUntypedArray>().is_ok_and(|array| array.ndim() > 0)
 }
 
 /// True, False, and NumPy's: a scalar or an array without axes.
