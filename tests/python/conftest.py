@@ -14,7 +14,7 @@ from token_streams import llmc
 
 import lowtide
 
-# The same examples every time, so that a change is judged by what it changed; HYPOTHESIS_RANDOM=1 draws others.
+# The same examples every time: a change is judged by what it changed. HYPOTHESIS_RANDOM=1 draws others.
 settings.register_profile(
     "lowtide", deadline=None, print_blob=True, derandomize="HYPOTHESIS_RANDOM" not in os.environ
 )

@@ -51,7 +51,7 @@ pub fn parse(key: &Bound<'_, PyAny>, shape: &[usize]) -> PyResult<Selected> {
     // Before any of them is looked into: NumPy broadcasts them, and where that leaves nothing it checks no bounds.
     if entries.iter().filter(|e| is_list(e)).count() > 1 {
         return Err(PyNotImplementedError::new_err(
-            "lists and masks are supported on one axis at a time\n\
+            "lists and masks are supported on the first axis only, one at a time\n\
              hint: index the answer: a[rows][:, columns], or a[rows][np.arange(len(rows)), columns] for pairs",
         ));
     }
