@@ -501,6 +501,35 @@ def test_a_file_that_is_cut_is_an_error_never_a_crash(save, access, least):
     assert a[-1, 0] == 499_999
 
 
+@pytest.mark.parametrize("access", ["read", "direct", "auto"])
+@pytest.mark.parametrize("blocks", [None, 100])
+def test_the_chunks_before_one_that_is_cut_off_still_come(save, access, blocks, least):
+    """Chunks are read in groups, and with blocks one may lie in two of them; an error is one chunk's all the same."""
+    array = numbered(100_000, 128)  # 51 MB
+    path = save(array)
+
+    def rows():
+        a = lowtide.open(path, access=access, cache="drop", budget=least)
+        return a.shuffled(3000, blocks=blocks, seed=1, with_rows=True)
+
+    whole = [at for at, _ in rows()]
+    it = rows()
+    taken = [next(it)[0]]
+    there = len(array) - 5
+    os.truncate(path, path.stat().st_size - (len(array) - there) * 512)
+    with pytest.raises(OSError, match="the file was cut"):
+        for at, chunk in it:
+            assert (chunk == at[:, None]).all()
+            taken.append(at)
+    # What was read before the cut may hold rows that are gone since; nothing that is still there is missing.
+    lost = next((i for i, at in enumerate(whole) if (at >= there).any()), len(whole))
+    assert lost <= len(taken) < len(whole)
+    assert all((a == b).all() for a, b in zip(whole, taken, strict=False))
+    assert (whole[len(taken)] >= there).any()
+    with pytest.raises(OSError, match="the file was cut"):
+        next(it)
+
+
 def test_auto_says_what_it_took_and_why(rows, caplog):
     with caplog.at_level(logging.DEBUG, "lowtide"):
         it = rows.shuffled(100)

@@ -19,7 +19,7 @@ use crate::store::{Access, Cache, Read, Store, WINDOWS, window_for};
 use crate::sys::{self, crew};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -152,6 +152,8 @@ pub(crate) struct Reader {
     planned: Option<Planned>,
     /// How many chunks the last group held.
     ahead: u64,
+    /// Steps before this one are read one at a time: one of them failed.
+    alone: u64,
     /// Whether the caller works on one group while the next is read: then they share the budget.
     overlap: Arc<AtomicBool>,
     trial: Trial,
@@ -164,18 +166,19 @@ impl Produce for Reader {
         if self.next >= self.spec.steps.count() {
             return None;
         }
-        let answer = match self.read_group(interrupt) {
+        let most = if self.next < self.alone { 1 } else { u64::MAX };
+        let answer = match self.read_group(most, interrupt) {
             // One of many chunks failed: read them one by one, so that the error comes with its own chunk.
             Err(error) if self.ahead > 1 && !matches!(error, Error::Interrupted | Error::Closed { .. }) => {
-                self.ahead = 0;
-                self.read_group(interrupt)
+                self.alone = self.next + self.ahead;
+                self.read_group(1, interrupt)
             }
             answer => answer,
         };
         if let Ok(group) = &answer {
             self.next += group.chunks.len() as u64;
         } else {
-            (self.ahead, self.half, self.planned) = (0, None, None);
+            self.ahead = 0;
         }
         Some(answer)
     }
@@ -192,6 +195,7 @@ impl Reader {
             half: None,
             planned: None,
             ahead: 0,
+            alone: 0,
             overlap,
             trial: Trial::default(),
         }
@@ -200,32 +204,40 @@ impl Reader {
     /// Whether the next chunk is best read by the caller itself: the first one, so that a short look starts no
     /// thread, and chunks in file order that come from memory.
     pub(crate) fn is_quick(&self) -> bool {
-        let from_memory = |(array, choice): (&Array, &Choice)| {
-            array.store(choice.access, choice.cache).is_ok_and(|store| !store.cost().waits)
-        };
-        self.next == 0
-            || self.spec.pass.visit() == Visit::Sequential
-                && self.spec.arrays.iter().zip(&self.choices).all(from_memory)
+        self.next == 0 || self.spec.pass.visit() == Visit::Sequential && !self.waits()
     }
 
-    /// Reads the next chunk, and as many after it as the look-ahead allows.
-    fn read_group(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
+    /// Whether a disk has to be waited for.
+    fn waits(&self) -> bool {
+        self.spec.arrays.iter().zip(&self.choices).any(|(array, choice)| {
+            array.store(choice.access, choice.cache).is_ok_and(|store| store.cost().waits)
+        })
+    }
+
+    /// Reads the next chunk, and as many after it as the look-ahead allows, `most` at most. What was half read before
+    /// is lost where that fails, and read again.
+    fn read_group(&mut self, most: u64, interrupt: Interrupt<'_>) -> Result<Group> {
         let began = Instant::now();
         self.choose_again()?;
-        let mut memory = self.memory()?;
+        let start = self.spec.steps.range(self.next).map_or(0, |range| range.start);
+        let (half, mut from) = self.half.take().map_or((None, start), |(half, until)| (Some(half), until));
+        let mut memory = self.memory(half, from, most)?;
         loop {
-            let (until, planned) = self.read_memory(&mut memory, interrupt)?;
-            self.planned = planned;
+            let planned = self.planned.take();
+            let (until, next_plan) = self.read_memory(&mut memory, from, planned.as_ref(), interrupt)?;
+            self.planned = next_plan;
             let last = self.next + memory.len() as u64 - 1;
-            let whole = self.spec.steps.range(last).is_none_or(|range| range.end <= until);
-            self.half = None;
-            if !whole && let Some(blocks) = memory.pop() {
-                self.half = Some((blocks, until));
-            }
-            if !memory.is_empty() {
+            if self.spec.steps.range(last).is_none_or(|range| range.end <= until) {
                 break;
             }
-            memory = self.half.iter_mut().map(|(blocks, _)| std::mem::take(blocks)).collect();
+            // The last one goes on in the next mix: now where it is the only one, else with the next group.
+            match (memory.pop(), memory.is_empty()) {
+                (Some(half), true) => (memory, from) = (vec![half], until),
+                (half, _) => {
+                    self.half = half.map(|half| (half, until));
+                    break;
+                }
+            }
         }
         let chunks: VecDeque<_> =
             (self.next..).zip(memory).map(|(step, blocks)| self.batches(step, blocks)).collect();
@@ -249,12 +261,9 @@ impl Reader {
     }
 
     /// Memory for the steps to read at once, a block for each array: what is half read first.
-    fn memory(&mut self) -> Result<Vec<Vec<Block>>> {
-        let wanted = self.look_ahead()?.min(self.spec.steps.count() - self.next).max(1);
-        let mut memory: Vec<Vec<Block>> = Vec::new();
-        if let Some((blocks, _)) = &mut self.half {
-            memory.push(std::mem::take(blocks));
-        }
+    fn memory(&mut self, half: Option<Vec<Block>>, from: u64, most: u64) -> Result<Vec<Vec<Block>>> {
+        let wanted = self.look_ahead(from)?.min(self.spec.steps.count() - self.next).min(most).max(1);
+        let mut memory: Vec<Vec<Block>> = half.into_iter().collect();
         self.ahead = wanted;
         for step in self.next + memory.len() as u64..self.next + wanted {
             match self.blocks(step, wanted)? {
@@ -272,7 +281,7 @@ impl Reader {
 
     /// How many chunks to read at once. While the caller works on one group and the next is being read, they
     /// share the budget; otherwise a group may have all of it.
-    fn look_ahead(&self) -> Result<u64> {
+    fn look_ahead(&self, from: u64) -> Result<u64> {
         let rows = self.spec.step_rows(self.next) as u64;
         let mut most = u64::MAX;
         let mut growth = 4;
@@ -302,24 +311,17 @@ impl Reader {
             } else {
                 // From one chunk, which comes at once, to all there is room for. Where the page cache may keep what
                 // is read, without steps between: the first sweep brings the whole file in.
-                let first_sweep = choice.cache == Cache::Keep && store.cost().waits;
-                growth = if first_sweep { u64::MAX } else { 8 };
+                growth = if brings_in(choice, &*store) { u64::MAX } else { 8 };
             }
         }
         if let Pass::Blocks(order) = &self.spec.pass {
             // To the end of the mix, and no further: the chunk that crosses it is read in two halves.
-            let end = self.until(order);
+            let end = order.mix_range(from).end;
             let crossing = |step: &u64| self.spec.steps.range(*step).is_some_and(|range| range.start < end);
             return Ok((self.next..self.spec.steps.count()).take_while(crossing).count() as u64);
         }
         // One group is in the caller's hands while the next is read.
         Ok(most.min(self.ahead.saturating_mul(growth)).min(self.spec.ahead / 2).max(1))
-    }
-
-    /// The position up to which the next group may read: the end of the mix that is under way.
-    fn until(&self, order: &Blocks) -> u64 {
-        let next = self.spec.steps.range(self.next).map_or(0, |range| range.start);
-        order.mix_range(self.half.as_ref().map_or(next, |(_, until)| *until)).end
     }
 
     /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
@@ -349,44 +351,27 @@ impl Reader {
         blocks.into_iter().zip(&self.spec.arrays).map(batch).collect()
     }
 
-    /// Fills the memory of the coming steps, from where the last group stopped up to the position that is
-    /// returned. While a disk is waited for, the rows of the mix behind it are planned.
+    /// Fills the memory of the coming steps, from position `from` up to the one that is returned. While a disk is
+    /// waited for, the rows of the mix behind it are planned.
     fn read_memory(
         &self,
         memory: &mut [Vec<Block>],
+        from: u64,
+        planned: Option<&Planned>,
         interrupt: Interrupt<'_>,
     ) -> Result<(u64, Option<Planned>)> {
-        let from = self.half.as_ref().map_or(0, |(_, until)| *until);
         let Pass::Blocks(order) = &self.spec.pass else {
-            return self.read_arrays(memory, from..u64::MAX, interrupt).map(|()| (u64::MAX, None));
+            return self.read_arrays(memory, from..u64::MAX, None, interrupt).map(|()| (u64::MAX, None));
         };
-        let until = self.until(order);
-        let waits = self.spec.arrays.iter().zip(&self.choices).any(|(array, choice)| {
-            array.store(choice.access, choice.cache).is_ok_and(|store| store.cost().waits)
-        });
-        let (read, planned) = (Mutex::new(None), Mutex::new(None));
+        let until = order.mix_range(from).end;
         let next = self.next + memory.len() as u64;
-        let memory = Mutex::new(Some(memory));
-        let turn = AtomicUsize::new(0);
-        crew::together(usize::from(waits), &|| {
-            loop {
-                match turn.fetch_add(1, Ordering::Relaxed) {
-                    0 => {
-                        let answer = sys::locked(&memory, Option::take)
-                            .map(|memory| self.read_arrays(memory, from..until, interrupt));
-                        sys::locked(&read, |read| *read = answer);
-                    }
-                    1 if waits => {
-                        let plan = self.plan(order, next, until);
-                        sys::locked(&planned, |planned| *planned = plan);
-                    }
-                    _ => return,
-                }
-            }
-        });
-        let read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut read = || self.read_arrays(memory, from..until, planned, interrupt);
+        if !self.waits() {
+            return read().map(|()| (until, None));
+        }
+        let (read, plan) = crew::both(read, || self.plan(order, next, until));
         read.unwrap_or(Err(Error::Interrupted))?; // forked in the middle of it
-        Ok((until, planned.into_inner().unwrap_or_else(PoisonError::into_inner)))
+        Ok((until, plan.flatten()))
     }
 
     /// Plans the mix that begins at position `from`, in step `next` or the one before it.
@@ -417,13 +402,13 @@ impl Reader {
         &self,
         memory: &mut [Vec<Block>],
         part: Range<u64>,
+        planned: Option<&Planned>,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         for (index, (array, choice)) in self.spec.arrays.iter().zip(&self.choices).enumerate() {
             // Mapped pages count too: free slabs make way for them.
             let _windows = array.budget().lease(windows(array, choice));
             let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
-            let store = self.store(array, choice)?;
             let stop = || {
                 if array.is_closed() {
                     Err(Error::Closed { path: array.path().to_owned() })
@@ -431,8 +416,7 @@ impl Reader {
                     interrupt()
                 }
             };
-            let gap = self.gap(array, choice, &*store);
-            self.read_array(array, &*store, gap, part.clone(), out, &stop)?;
+            self.read_array(array, choice, part.clone(), planned, out, &stop)?;
         }
         Ok(())
     }
@@ -440,9 +424,8 @@ impl Reader {
     /// Where the next group comes from.
     fn store(&self, array: &Array, choice: &Choice) -> Result<Arc<dyn Store>> {
         let store = array.store(choice.access, choice.cache)?;
-        let brings_in = choice.access == Access::Read && choice.cache == Cache::Keep && store.cost().waits;
         if self.next == 0
-            && brings_in
+            && brings_in(choice, &*store)
             && array.access() == Access::Auto
             && self.spec.pass.visit() == Visit::Shuffled
             && array.row_bytes() < LARGE_ROW
@@ -465,17 +448,16 @@ impl Reader {
             Visit::Shuffled => self.ahead >= SORTED && to_come >= array.rows() / 2,
             Visit::Blocks | Visit::Random => false,
         };
-        let brings_in = choice.cache == Cache::Keep && store.cost().waits;
-        if brings_in && wanted { Gap::Wanted } else { Gap::Lost }
+        if brings_in(choice, store) && wanted { Gap::Wanted } else { Gap::Lost }
     }
 
     /// Reads one array's rows of the coming steps into `out`, one buffer a step: those at positions in `part`.
     fn read_array<'a>(
         &self,
         array: &Array,
-        store: &dyn Store,
-        gap: Gap,
+        choice: &Choice,
         part: Range<u64>,
+        planned: Option<&Planned>,
         out: impl ExactSizeIterator<Item = &'a mut [u8]>,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
@@ -483,6 +465,8 @@ impl Reader {
         if row == 0 {
             return Ok(());
         }
+        let store = &*self.store(array, choice)?;
+        let gap = self.gap(array, choice, store);
         let ranges = (self.next..).map_while(|step| self.spec.steps.range(step));
         let mut reads = Vec::new();
         let stride = array.stride();
@@ -510,7 +494,7 @@ impl Reader {
             };
             out[at(part.start) * row..at(part.end) * row].chunks_exact_mut(row)
         });
-        if let Some(planned) = &self.planned
+        if let Some(planned) = planned
             && spans.clone().eq(planned.spans.iter().cloned())
         {
             // Part by part, when somebody is ready to read them: meanwhile others are being read.
@@ -551,6 +535,11 @@ fn rows_at(order: &dyn Order, spans: impl Iterator<Item = Range<u64>> + Clone) -
         }
     });
     rows
+}
+
+/// Whether what is read comes from a disk and may stay in the page cache.
+fn brings_in(choice: &Choice, store: &dyn Store) -> bool {
+    choice.cache == Cache::Keep && store.cost().waits
 }
 
 /// Bytes that a mapped way of access may have mapped at once.

@@ -130,6 +130,28 @@ pub fn together(helpers: usize, work: &(dyn Fn() + Sync)) {
     }
 }
 
+/// Does two things at once, the second in another thread where one comes before the first is done.
+///
+/// `None` stands for what a child that was forked in the middle of it does not have.
+pub fn both<A: Send, B: Send>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+) -> (Option<A>, Option<B>) {
+    let todo = (Mutex::new(Some(first)), Mutex::new(Some(second)));
+    let done = (Mutex::new(None), Mutex::new(None));
+    together(1, &|| {
+        if let Some(first) = locked(&todo.0, Option::take) {
+            let answer = first();
+            locked(&done.0, |done| *done = Some(answer));
+        }
+        if let Some(second) = locked(&todo.1, Option::take) {
+            let answer = second();
+            locked(&done.1, |done| *done = Some(answer));
+        }
+    });
+    (locked(&done.0, Option::take), locked(&done.1, Option::take))
+}
+
 /// An offer that is on the desk. Dropping it takes it back and waits for those who are at it.
 struct Invitation(u64);
 
@@ -268,6 +290,26 @@ mod tests {
             }
         });
         assert!(desk(|desk| desk.threads) <= MOST);
+    }
+
+    #[test]
+    fn both_are_done_once_and_each_has_its_answer() {
+        for i in 0..100 {
+            let word = String::from("first");
+            let (first, second) = both(|| word + &i.to_string(), || i * 2);
+            assert_eq!((first, second), (Some(format!("first{i}")), Some(i * 2)));
+        }
+        // A slow first one does not keep the second waiting where somebody is there to help.
+        let mut at_once = false;
+        for _ in 0..10 {
+            let second_came = AtomicUsize::new(0);
+            let slow = || {
+                std::thread::sleep(Duration::from_millis(50));
+                second_came.load(Ordering::Relaxed)
+            };
+            at_once |= both(slow, || second_came.store(1, Ordering::Relaxed)).0 == Some(1);
+        }
+        assert!(at_once);
     }
 
     #[test]
