@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from token_streams import flat, starts
+from token_streams import flat, in_a_forked_child, starts
 
 ORDERS = ["shuffled", "sequential", "with_replacement"]
 
@@ -326,17 +326,7 @@ def test_several_threads_may_take_batches(counting):
 def test_a_forked_child_goes_on_by_itself(counting):
     loader = counting(100_000).loader(4, 100)
     next(loader)
-    read, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(write_end, json.dumps(flat(starts(loader))[:50]).encode())
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read) as pipe:
-        child = json.loads(pipe.read())
-    os.waitpid(pid, 0)
+    child = in_a_forked_child(lambda: flat(starts(loader))[:50])
     assert child == flat(starts(loader))[:50]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import multiprocessing
 import os
 import pickle
@@ -15,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from token_streams import flat, starts
+from token_streams import flat, in_a_forked_child, starts
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 DataLoader = torch.utils.data.DataLoader
@@ -228,17 +227,7 @@ def test_a_copy_goes_on_by_itself(counting, again):
 def test_a_forked_child_goes_on_by_itself(counting):
     dataset = TokenDataset(counting(2_050), 4, 50)
     starts(dataset, 3)
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(write, json.dumps(starts(dataset)).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        child = json.loads(pipe.read())
-    os.waitpid(pid, 0)
+    child = in_a_forked_child(lambda: starts(dataset))
     assert child == starts(dataset)
     assert len(child) == 7
 

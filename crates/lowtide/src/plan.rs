@@ -8,7 +8,7 @@
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
-use crate::store::{Cost, Hints, Read, Store};
+use crate::store::{Cost, Gap, Hints, Read, Store};
 use crate::sys::crew;
 use crate::sys::far::Far;
 use std::ops::Range;
@@ -67,15 +67,6 @@ impl Extent {
     fn len(&self) -> usize {
         usize::try_from(self.bytes.end - self.bytes.start).unwrap_or(usize::MAX)
     }
-}
-
-/// What the bytes between two reads are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gap {
-    /// Read for nothing.
-    Lost,
-    /// Wanted soon, and kept in the page cache until then: reading them costs nothing that would not be due later.
-    Wanted,
 }
 
 /// Groups reads, given by their byte ranges sorted by start, into requests. Lazily: memory does not grow.
@@ -164,13 +155,13 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
     let mut cost = store.cost();
     let expected = count as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
     let threads = if expected < ALONE { 1 } else { store.threads(count).clamp(1, count.max(1)) };
-    let hints = Hints { whole_file: gap == Gap::Wanted, far: bytes >= FAR };
-    if hints.whole_file {
+    let hints = Hints { gap, far: bytes >= FAR };
+    if gap == Gap::Wanted {
         cost.byte = 0.0;
     }
     // More parts than threads: who comes late or is slow does fewer of them. From a disk no smaller ones than are to
     // be in flight at once; and a stream through the file is one part.
-    let parts_each = if hints.whole_file { 1 } else { PARTS };
+    let parts_each = if gap == Gap::Wanted { 1 } else { PARTS };
     let least = if cost.waits { count.saturating_mul(SCRATCH_COLD) / bytes.max(1) } else { 1 };
     let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads));
     let parts = Mutex::new(parts(share.max(1)));
@@ -336,7 +327,7 @@ impl Hand {
 
 /// Tells the store what comes next; in a sweep it knows.
 fn prepare(store: &dyn Store, hints: Hints, call: &[Extent]) {
-    if !hints.whole_file {
+    if hints.gap == Gap::Lost {
         store.prepare(&call.iter().map(|extent| extent.bytes.clone()).collect::<Vec<_>>());
     }
 }

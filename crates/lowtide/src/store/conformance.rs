@@ -11,7 +11,7 @@
 
 #![allow(clippy::missing_panics_doc)] // said once, above
 
-use super::{Hints, Read, Store};
+use super::{Gap, Hints, Read, Store};
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::Write;
@@ -99,9 +99,8 @@ fn read_hinted(store: &dyn Store, ranges: &[(u64, usize)], hints: Hints) -> Resu
 #[track_caller]
 fn expect(store: &dyn Store, bytes: &[u8], ranges: &[(u64, usize)]) {
     // Whatever is said about the reads, their bytes are the same.
-    for (whole_file, far) in [(false, false), (true, false), (false, true), (true, true)] {
-        let got =
-            read_hinted(store, ranges, Hints { whole_file, far }).expect("reads inside the file succeed");
+    for (gap, far) in [(Gap::Lost, false), (Gap::Wanted, false), (Gap::Lost, true), (Gap::Wanted, true)] {
+        let got = read_hinted(store, ranges, Hints { gap, far }).expect("reads inside the file succeed");
         for (&(offset, len), got) in ranges.iter().zip(&got) {
             let at = usize::try_from(offset).expect("small test file");
             assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);

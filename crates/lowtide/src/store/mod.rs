@@ -122,12 +122,22 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn learn(&self, _requests: usize, _bytes: usize, _took: Duration) {}
 }
 
+/// What the bytes between two reads are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gap {
+    /// Read for nothing.
+    #[default]
+    Lost,
+    /// Wanted soon, and kept in the page cache until then: reading them costs nothing that would not be due later, and
+    /// a stream through the file serves whoever comes after better than reads by themselves.
+    Wanted,
+}
+
 /// What is known of some reads beyond themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// They are sorted and leave hardly a gap, and the rest of the file is wanted soon: a stream through it serves
-    /// whoever comes after better than reads by themselves.
-    pub whole_file: bool,
+    /// What lies between them.
+    pub gap: Gap,
     /// Nobody looks at what was read for a while: copies may go around the processor's caches.
     pub far: bool,
 }

@@ -1,10 +1,10 @@
 //! Positioned reads: no map, no SIGBUS, RssFile stays where it is.
 
 use super::model::Model;
-use super::{Cache, Cost, Hints, Read, Source, Store};
+use super::{Cache, Cost, Gap, Hints, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
-use rustix::fs::{Advice, OFlags};
+use rustix::fs::Advice;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -133,13 +133,7 @@ impl ReadStore {
             let any = near.or(full.then_some(0));
             any.map(|i| streams.remove(i))
         });
-        mine.map_or_else(|| self.sequential(), |stream| Ok(stream.file))
-    }
-
-    fn sequential(&self) -> io::Result<File> {
-        let file = self.source.reopen(OFlags::empty())?;
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
-        Ok(file)
+        mine.map_or_else(|| self.source.reopen_for(Advice::Sequential), |stream| Ok(stream.file))
     }
 
     /// One read from where the kernel has it, all of it or an error. Says whether it had to wait for a disk.
@@ -230,7 +224,7 @@ impl Store for ReadStore {
         let own = if reads.len() < MANY || self.most_streams == 0 || self.model.cost().waits {
             None
         } else {
-            sys::locked(&self.spare, Vec::pop).or_else(|| self.source.reopen_random().ok())
+            sys::locked(&self.spare, Vec::pop).or_else(|| self.source.reopen_for(Advice::Random).ok())
         };
         let file = own.as_ref().unwrap_or(self.source.file());
         let (mut count, mut missed) = (0, 0);
@@ -257,7 +251,7 @@ impl Store for ReadStore {
         let (Some(first), Some(last)) = (reads.first().map(|r| r.offset), reads.last().map(Read::end)) else {
             return Ok(());
         };
-        if self.cache() == Cache::Drop || !hints.whole_file {
+        if self.cache() == Cache::Drop || hints.gap == Gap::Lost {
             return self.read_many(reads);
         }
         // Where no descriptor is left, one more is not worth an error.

@@ -76,10 +76,10 @@ impl Source {
         Ok(File::from(file))
     }
 
-    /// The same file again, as it is.
-    pub(super) fn reopen_random(&self) -> io::Result<File> {
+    /// The same file again, for reads of one kind: what the kernel reads ahead, it decides by the descriptor.
+    pub(super) fn reopen_for(&self, reads: Advice) -> io::Result<File> {
         let file = self.reopen(OFlags::empty())?;
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        let _ = rustix::fs::fadvise(&file, 0, None, reads);
         Ok(file)
     }
 
