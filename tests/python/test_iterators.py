@@ -504,7 +504,7 @@ def test_a_file_that_is_cut_is_an_error_never_a_crash(save, access, least):
 @pytest.mark.parametrize("access", ["read", "direct", "auto"])
 @pytest.mark.parametrize("blocks", [None, 100])
 def test_the_chunks_before_one_that_is_cut_off_still_come(save, access, blocks, least):
-    """Chunks are read in groups, with blocks one may lie in two of them; an error is one chunk's all the same."""
+    """Chunks are read in groups, with blocks one may lie in two of them; an error is of one chunk."""
     array = numbered(100_000, 128)  # 51 MB
     path = save(array)
 
