@@ -157,7 +157,7 @@ def auto_is_right(b: Bench, path: Path) -> None:
             for budget in ("32MiB", "256MiB"):
                 rates: dict[str, float] = {}
                 whole = cold and side == "shuffled"
-                for _ in range(1 if whole else 2):
+                for _ in range(2):
                     for access in ("auto", "advise", "read", "direct"):
                         forget(file) if cold else warm(file)
                         settle((512 << 20) + (file.stat().st_size if cold else 0))
@@ -197,8 +197,8 @@ def opening(b: Bench, path: Path) -> None:
 
 
 def soak(b: Bench, path: Path) -> None:
-    """Ten minutes at full speed under `lowtide watch --assert-flat`, warm and through unbuffered reads."""
-    for access, seconds in (("auto", 300), ("direct", 300)):
+    """Ten minutes each at full speed under `lowtide watch --assert-flat`, warm and through unbuffered reads."""
+    for access, seconds in (("auto", 600), ("direct", 600)):
         warm(path)
         recording = b.folder / "soak.json"
         settings = {"access": access, "seconds": seconds}

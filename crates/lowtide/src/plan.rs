@@ -154,7 +154,9 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
 ) -> Result<()> {
     let mut cost = store.cost();
     let expected = count as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
-    let threads = if expected < ALONE { 1 } else { store.threads(count).clamp(1, count.max(1)) };
+    // A stream is shared by as many as help, however few its requests are.
+    let requests = if gap == Gap::Wanted { usize::MAX } else { count };
+    let threads = if expected < ALONE { 1 } else { store.threads(requests).clamp(1, count.max(1)) };
     let hints = Hints { gap, far: bytes >= FAR };
     if gap == Gap::Wanted {
         cost.byte = 0.0;

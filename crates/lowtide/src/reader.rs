@@ -439,13 +439,16 @@ impl Reader {
     }
 
     /// What lies between the rows of the next group. The first sweep of a pass through a file that may stay in memory
-    /// brings all of it in: plain streams, for which the kernel makes large requests and large folios, and it is
-    /// those that later sweeps through a map are fast with.
+    /// brings all of it in where that takes less time than the rows to come one by one: plain streams, for which the
+    /// kernel makes large requests and large folios, and it is those that later sweeps through a map are fast with.
     fn gap(&self, array: &Array, choice: &Choice, store: &dyn Store) -> Gap {
-        let to_come = (self.spec.steps.count() - self.next).saturating_mul(self.spec.steps.batch());
         let wanted = match self.spec.visit() {
             Visit::Sequential => true,
-            Visit::Shuffled => self.ahead >= SORTED && to_come >= array.rows() / 2,
+            Visit::Shuffled => {
+                let to_come = (self.spec.steps.count() - self.next).saturating_mul(self.spec.steps.batch());
+                let (all, cost) = (array.rows().saturating_mul(array.stride()), store.cost());
+                self.next > 0 && to_come as f64 * cost.request > all as f64 * cost.byte
+            }
             Visit::Blocks | Visit::Random => false,
         };
         if brings_in(choice, store) && wanted { Gap::Wanted } else { Gap::Lost }

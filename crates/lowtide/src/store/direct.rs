@@ -6,8 +6,9 @@
 //! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
 //! [`DirectStore::new`] says so.
 
+use super::deep::{Piece, Rings, check_ends};
 use super::model::Model;
-use super::uring::{Ring, Way};
+use super::uring::Ring;
 use super::{Cost, Files, Read, Source, Store};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -16,9 +17,8 @@ use crate::sys;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Requests in flight in one ring: 32 gave 67,000 a second, 128 gave 74,000, two rings of 64 twice that.
@@ -77,62 +77,9 @@ impl DirectFile {
             sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
         Ok(Self { source, file, align })
     }
-}
 
-/// A read, or a part of one, and the file it is of.
-pub(super) struct Piece<'a> {
-    of: &'a DirectFile,
-    pub(super) read: Read<'a>,
-}
-
-impl Piece<'_> {
-    /// The file, opened for unbuffered reads.
-    pub(super) fn file(&self) -> &File {
-        &self.of.file
-    }
-
-    /// Bytes between the aligned offset and the read's.
-    fn lead(&self) -> usize {
-        usize::try_from(self.read.offset % self.of.align as u64).unwrap_or(0)
-    }
-
-    /// The aligned offset, and the bytes from there to the aligned end.
-    pub(super) fn place(&self) -> (u64, usize) {
-        let lead = self.lead();
-        (self.read.offset - lead as u64, (lead + self.read.into.len()).next_multiple_of(self.of.align))
-    }
-
-    /// Offset, length and memory as the disk wants them need no bounce buffer.
-    pub(super) fn way(&self) -> Way {
-        let Read { into, .. } = &self.read;
-        let aligned = self.lead() == 0
-            && into.len().is_multiple_of(self.of.align)
-            && into.as_ptr().addr().is_multiple_of(self.of.align);
-        if aligned { Way::Straight } else { Way::Bounce }
-    }
-
-    /// What came of it: `got` bytes from the aligned offset on, in `slot`.
-    pub(super) fn take(&mut self, slot: &[u8], got: usize) -> Result<()> {
-        let (lead, source) = (self.lead(), &self.of.source);
-        let Read { offset, into } = &mut self.read;
-        if got >= lead + into.len() {
-            into.copy_from_slice(&slot[lead..lead + into.len()]);
-            return Ok(());
-        }
-        // Short: the end of the file, or a signal. An ordinary read tells which.
-        source.read_exact(*offset, into)
-    }
-
-    /// Reads it by itself, through `slot`.
-    fn read_alone(&mut self, slot: &mut [u8]) -> Result<()> {
-        let (offset, span) = self.place();
-        loop {
-            match self.file().read_at(&mut slot[..span], offset) {
-                Ok(got) => return self.take(slot, got),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::io(self.of.source.path(), "read the file", e)),
-            }
-        }
+    fn piece<'a>(&'a self, read: Read<'a>) -> Piece<'a> {
+        Piece { source: &self.source, file: &self.file, align: self.align, read }
     }
 }
 
@@ -149,8 +96,7 @@ pub struct DirectStore {
     over: Over,
     engine: Engine,
     budget: Budget,
-    /// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
-    rings: Mutex<(u64, Vec<Ring>)>,
+    rings: Rings,
     model: Model,
 }
 
@@ -185,7 +131,7 @@ impl DirectStore {
             });
         }
         let (budget, model) = (budget.clone(), Model::new(PRIOR));
-        Ok(Self { over, engine, budget, rings: Mutex::default(), model })
+        Ok(Self { over, engine, budget, rings: Rings::default(), model })
     }
 
     /// How requests reach the kernel.
@@ -211,23 +157,19 @@ impl DirectStore {
 
     /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes; says how large a slot is.
     fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize) -> Result<(Vec<Piece<'_>>, usize)> {
-        let align = pieces.iter().map(|piece| piece.of.align).max().unwrap_or(1);
-        for Piece { of, read } in &pieces {
-            if i64::try_from(read.end().saturating_add(align as u64)).is_err() {
-                return Err(of.source.cut(read, of.source.len_now()?));
-            }
-        }
+        check_ends(&pieces)?;
+        let align = pieces.iter().map(|piece| piece.align).max().unwrap_or(1);
         // At least four in flight; both ends of a piece may have to be aligned.
         let largest = (bounce / 4).min(LARGEST).max(4 * align).min(bounce) / align * align;
         let longest = largest - 2 * align;
         if pieces.iter().any(|piece| piece.read.into.len() > longest) {
             let mut cut = Vec::with_capacity(2 * pieces.len());
-            for Piece { of, read } in pieces {
+            for Piece { source, file, align, read } in pieces {
                 let mut offset = read.offset;
                 for into in read.into.chunks_mut(longest) {
                     let read = Read { offset, into };
                     offset = read.end();
-                    cut.push(Piece { of, read });
+                    cut.push(Piece { source, file, align, read });
                 }
             }
             pieces = cut;
@@ -240,24 +182,17 @@ impl DirectStore {
         pieces.retain(|piece| !piece.read.into.is_empty());
         match (pieces.first(), self.engine) {
             (None, _) => Ok(()),
-            (Some(first), Engine::Uring) => self.by_ring(first.of.source.path(), pieces),
+            (Some(first), Engine::Uring) => self.by_ring(first.source.path(), pieces),
             (Some(_), Engine::Threads) => self.by_threads(pieces),
         }
     }
 
     fn ring(&self, path: &Path) -> Result<Ring> {
-        Ring::new(DEPTH, self.bounce()?).map_err(|e| Error::io(path, "set io_uring up", e))
+        Ring::new(DEPTH, Some(self.bounce()?)).map_err(|e| Error::io(path, "set io_uring up", e))
     }
 
     fn by_ring(&self, path: &Path, pieces: Vec<Piece<'_>>) -> Result<()> {
-        let rest = sys::locked(&self.rings, |(generation, rings)| {
-            if *generation != sys::generation() {
-                std::mem::forget(std::mem::take(rings)); // the parent's: not even closing them is ours
-                *generation = sys::generation();
-            }
-            rings.pop()
-        });
-        let mut ring = match rest {
+        let mut ring = match self.rings.take() {
             Some(ring) => ring,
             None => match &self.over {
                 Over::One(_) => self.ring(path),
@@ -266,7 +201,7 @@ impl DirectStore {
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
         ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;
-        sys::locked(&self.rings, |(_, rings)| rings.push(ring));
+        self.rings.put(ring);
         Ok(())
     }
 
@@ -296,16 +231,16 @@ impl Store for DirectStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
         match &self.over {
             Over::One(file) => {
-                let piece = |read| Piece { of: file, read };
-                self.read_pieces(reads.iter_mut().map(Read::again).map(piece).collect())
+                self.read_pieces(reads.iter_mut().map(|read| file.piece(read.again())).collect())
             }
             Over::Many(files) => {
                 // So many files at once, so that small reads all over them are in flight together.
                 for group in files.split(reads)?.chunks_mut(files.at_once()) {
                     let open: Vec<_> = group.iter().map(|(i, _)| files.direct(*i)).collect::<Result<_>>()?;
-                    let reads = group.iter_mut().zip(&open).flat_map(|((_, reads), file)| {
-                        reads.iter_mut().map(|read| Piece { of: file, read: read.again() })
-                    });
+                    let reads = group
+                        .iter_mut()
+                        .zip(&open)
+                        .flat_map(|((_, reads), file)| reads.iter_mut().map(|read| file.piece(read.again())));
                     self.read_pieces(reads.collect())?;
                 }
                 Ok(())

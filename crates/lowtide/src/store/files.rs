@@ -4,9 +4,10 @@
 //! reads from the stream by any way of access. Reads are handed on file by file, in the order of the stream,
 //! so that a look-ahead over the whole of it opens each file once.
 
+use super::deep::{Deep, Piece};
 use super::direct::DirectFile;
 use super::{
-    Access, AdviseStore, Cache, Cost, Hints, Made, MapStore, Model, Read, ReadStore, RemapStore, Source,
+    Access, AdviseStore, Cache, Cost, Gap, Hints, Made, MapStore, Model, Read, ReadStore, RemapStore, Source,
     Store, window_for,
 };
 use crate::budget::Budget;
@@ -288,6 +289,7 @@ pub struct FilesStore {
     cache: Cache,
     budget: Budget,
     model: Arc<Model>,
+    deep: Arc<Deep>,
 }
 
 impl FilesStore {
@@ -300,7 +302,14 @@ impl FilesStore {
             window_for(budget.limit())?;
         }
         let warm = files.cached_estimate().is_ok_and(|cached| cached >= files.len() / 2);
-        Ok(Self { files, access, cache, budget: budget.clone(), model: Arc::new(ReadStore::model(warm)) })
+        Ok(Self {
+            files,
+            access,
+            cache,
+            budget: budget.clone(),
+            model: Arc::new(ReadStore::model(warm)),
+            deep: Arc::default(),
+        })
     }
 
     /// The store over one file.
@@ -312,11 +321,39 @@ impl FilesStore {
                 Access::Map => Arc::new(MapStore::new(source)?),
                 Access::Remap => Arc::new(RemapStore::new(source.clone(), window_for(limit)?, self.cache)),
                 Access::Advise => Arc::new(AdviseStore::new(source, window_for(limit)?, self.cache)?),
-                Access::Read | Access::Direct | Access::Auto => {
-                    Arc::new(ReadStore::part(source.clone(), self.cache, self.model.clone()))
-                }
+                Access::Read | Access::Direct | Access::Auto => Arc::new(ReadStore::part(
+                    source.clone(),
+                    self.cache,
+                    self.model.clone(),
+                    self.deep.clone(),
+                )),
             })
         })
+    }
+
+    /// Whether reads of several files wait for a disk, and could do so together.
+    fn is_deep(&self, groups: &[(usize, Vec<Read<'_>>)], hints: Hints) -> bool {
+        groups.len() > 1
+            && hints.gap == Gap::Lost
+            && self.access == Access::Read
+            && self.cache == Cache::Keep
+            && self.model.cost().waits
+    }
+
+    /// Reads of so many files at once that they can be open together. `false` where that cannot be: they may have been
+    /// read in part.
+    fn read_deep(&self, groups: &mut [(usize, Vec<Read<'_>>)]) -> Result<bool> {
+        for group in groups.chunks_mut(self.files.at_once()) {
+            let open: Vec<_> =
+                group.iter().map(|(index, _)| self.files.source(*index)).collect::<Result<_>>()?;
+            let pieces = group.iter_mut().zip(&open).flat_map(|((_, reads), source)| {
+                reads.iter_mut().map(|read| Piece::buffered(source, read.again()))
+            });
+            if !self.deep.read(pieces.collect(), &self.model)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -326,7 +363,11 @@ impl Store for FilesStore {
     }
 
     fn read_hinted(&self, reads: &mut [Read<'_>], hints: Hints) -> Result<()> {
-        for (index, mut reads) in self.files.split(reads)? {
+        let mut groups = self.files.split(reads)?;
+        if self.is_deep(&groups, hints) && self.read_deep(&mut groups)? {
+            return Ok(());
+        }
+        for (index, mut reads) in groups {
             self.store(index)?.read_hinted(&mut reads, hints)?;
         }
         Ok(())
@@ -351,11 +392,11 @@ impl Store for FilesStore {
         }
     }
 
-    fn threads(&self, _requests: usize) -> usize {
+    fn threads(&self, requests: usize) -> usize {
         match self.access {
             Access::Map | Access::Remap | Access::Advise => sys::cores().min(2),
             Access::Read | Access::Direct | Access::Auto => {
-                super::read::threads(self.model.cost().waits, self.cache)
+                super::read::threads(requests, self.model.cost().waits, self.cache, &self.deep)
             }
         }
     }
@@ -391,7 +432,9 @@ mod tests {
             let files = Arc::new(Files { most: 2, ..Files::new(parts).unwrap() });
             prop_assert_eq!(files.len(), stream.len() as u64);
             let budget = Budget::new(64 << 20).unwrap();
-            let stores: [Arc<dyn Store>; 2] = [
+            let cold = FilesStore::new(files.clone(), Access::Read, Cache::Keep, &budget).unwrap();
+            let stores: [Arc<dyn Store>; 3] = [
+                Arc::new(FilesStore { model: Arc::new(ReadStore::model(false)), ..cold }),
                 Arc::new(FilesStore::new(files.clone(), access, Cache::Keep, &budget).unwrap()),
                 Arc::new(crate::store::DirectStore::many(files.clone(), &budget, crate::store::Engine::available()).unwrap()),
             ];

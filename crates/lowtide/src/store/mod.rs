@@ -16,6 +16,7 @@
 //! [`FilesStore`] makes one store of many files, end to end.
 
 pub mod conformance;
+mod deep;
 mod direct;
 mod files;
 mod map;

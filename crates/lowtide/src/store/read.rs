@@ -1,5 +1,7 @@
 //! Positioned reads: no map, no SIGBUS, RssFile stays where it is.
 
+use super::deep::{Deep, Piece};
+use super::direct::DEPTH;
 use super::model::Model;
 use super::{Cache, Cost, Gap, Hints, Read, Source, Store};
 use crate::error::{Error, Result};
@@ -28,6 +30,7 @@ pub struct ReadStore {
     /// A [`Manner`].
     manner: AtomicU8,
     model: Arc<Model>,
+    deep: Arc<Deep>,
     streams: Mutex<Vec<Stream>>,
     /// Descriptors for threads that read from memory side by side: one for all of them costs each a tenth, because
     /// they count who uses it in one place.
@@ -95,14 +98,25 @@ impl ReadStore {
     pub fn new(source: Arc<Source>, cache: Cache) -> Self {
         let len = source.len();
         let warm = sys::cached_estimate(&*source, len).is_ok_and(|cached| cached >= len / 2);
-        Self { most_streams: STREAMS, ..Self::part(source, cache, Arc::new(Self::model(warm))) }
+        Self {
+            most_streams: STREAMS,
+            ..Self::part(source, cache, Arc::new(Self::model(warm)), Arc::default())
+        }
     }
 
     /// Over one file of many, which learn together and keep no second descriptor open.
-    pub(super) fn part(source: Arc<Source>, cache: Cache, model: Arc<Model>) -> Self {
+    pub(super) fn part(source: Arc<Source>, cache: Cache, model: Arc<Model>, deep: Arc<Deep>) -> Self {
         let manner = if cache == Cache::Drop { Manner::DontCache } else { Manner::Keep };
         let manner = AtomicU8::new(manner as u8);
-        Self { source, manner, model, streams: Mutex::default(), spare: Mutex::default(), most_streams: 0 }
+        Self {
+            source,
+            manner,
+            model,
+            deep,
+            streams: Mutex::default(),
+            spare: Mutex::default(),
+            most_streams: 0,
+        }
     }
 
     /// What to expect of a file that is in memory, or is not.
@@ -134,6 +148,12 @@ impl ReadStore {
             any.map(|i| streams.remove(i))
         });
         mine.map_or_else(|| self.source.reopen_for(Advice::Sequential), |stream| Ok(stream.file))
+    }
+
+    /// All reads in flight together. `false` where that cannot be.
+    fn read_deep(&self, reads: &mut [Read<'_>]) -> Result<bool> {
+        let pieces = reads.iter_mut().map(|read| Piece::buffered(&self.source, read.again()));
+        self.deep.read(pieces.collect(), &self.model)
     }
 
     /// One read from where the kernel has it, all of it or an error. Says whether it had to wait for a disk.
@@ -203,11 +223,13 @@ impl ReadStore {
     }
 }
 
-/// How many threads read to good effect. What is dropped cannot be asked for ahead of time: then many threads
-/// make the queue. Otherwise a few streams: each waits for its own read-ahead now and then.
-pub(super) fn threads(waits: bool, cache: Cache) -> usize {
+/// How many threads make so many requests to good effect. What is to be dropped takes one for each read that is to be
+/// in flight. Otherwise a few streams, each of which waits for its own read-ahead now and then, or a few rings; and a
+/// ring has a few requests in flight by itself.
+pub(super) fn threads(requests: usize, waits: bool, cache: Cache, deep: &Deep) -> usize {
     match (waits, cache) {
         (false, _) => sys::cores(),
+        (true, Cache::Keep) if requests <= DEPTH && deep.works() => 1,
         (true, Cache::Keep) => sys::cores().max(STREAMING),
         (true, Cache::Drop) => WAITING,
     }
@@ -221,6 +243,13 @@ fn pages(read: &Read<'_>) -> (u64, u64) {
 
 impl Store for ReadStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        if reads.len() > 1
+            && self.manner() == Manner::Keep
+            && self.model.cost().waits
+            && self.read_deep(reads)?
+        {
+            return Ok(());
+        }
         let own = if reads.len() < MANY || self.most_streams == 0 || self.model.cost().waits {
             None
         } else {
@@ -271,7 +300,7 @@ impl Store for ReadStore {
     fn prepare(&self, coming: &[Range<u64>]) {
         // What is asked for ahead of time could not be told from what others have cached, so not where it is to be
         // dropped.
-        if self.cache() == Cache::Drop || !self.model.cost().waits {
+        if self.cache() == Cache::Drop || !self.model.cost().waits || self.deep.works() {
             return;
         }
         // All of them at once to the disk: that is a deep queue too, and the pages may stay. In pieces of 2 MiB at
@@ -288,11 +317,69 @@ impl Store for ReadStore {
         self.model.cost()
     }
 
-    fn threads(&self, _requests: usize) -> usize {
-        threads(self.model.cost().waits, self.cache())
+    fn threads(&self, requests: usize) -> usize {
+        threads(requests, self.model.cost().waits, self.cache(), &self.deep)
     }
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {
         self.model.learn(requests, bytes, took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance;
+
+    /// As if nothing were ever in memory.
+    #[derive(Debug)]
+    struct Cold(ReadStore);
+
+    impl Store for Cold {
+        fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+            assert!(self.0.read_deep(reads)?, "this test needs io_uring");
+            Ok(())
+        }
+
+        fn cost(&self) -> Cost {
+            COLD
+        }
+
+        fn threads(&self, _requests: usize) -> usize {
+            4
+        }
+    }
+
+    #[test]
+    fn reads_in_flight_together_are_reads() {
+        conformance::run(&|path| {
+            Ok(Arc::new(Cold(ReadStore::new(Arc::new(Source::open(path)?), Cache::Keep))))
+        });
+    }
+
+    /// A file that nobody has read goes through the ring at first, and is noticed when it is in memory.
+    #[test]
+    fn a_file_that_is_brought_in_is_read_from_memory_then() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        file.as_file().sync_all().unwrap();
+        rustix::fs::fadvise(file.as_file(), 0, None, Advice::DontNeed).unwrap();
+        let source = Arc::new(Source::open(file.path()).unwrap());
+        if sys::cached_bytes(&*source, 0, 4 << 20).ok() != Some(0) {
+            return; // a filesystem that lives in memory
+        }
+        let store = ReadStore::new(source, Cache::Keep);
+        for round in 0..4 {
+            assert_eq!(store.cost().waits, round < 2, "round {round}");
+            let mut out = vec![[0; 4]; 4096];
+            let place = |i: usize| i * 797 % (1 << 20);
+            let mut reads: Vec<_> = (out.iter_mut().enumerate())
+                .map(|(i, into)| Read { offset: place(i) as u64 * 4, into })
+                .collect();
+            store.read_many(&mut reads).unwrap();
+            assert!(out.iter().enumerate().all(|(i, out)| u32::from_le_bytes(*out) as usize == place(i)));
+        }
+        assert!(!store.cost().waits);
     }
 }

@@ -3,7 +3,7 @@
 //! The buffer belongs to the ring, and [`Ring::run`] does not return, not even by a panic, before the
 //! kernel has finished with every request. So no read can ever land in memory that is someone else's.
 
-use super::direct::Piece;
+use super::deep::Piece;
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use io_uring::{IoUring, Probe, opcode, types};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A ring, and the memory that its reads go to.
 pub(super) struct Ring {
     queue: IoUring,
-    bounce: Block,
+    bounce: Option<Block>,
     depth: usize,
 }
 
@@ -82,14 +82,15 @@ impl Ring {
         })
     }
 
-    pub fn new(depth: usize, bounce: Block) -> io::Result<Self> {
+    /// Without a buffer for pieces that are all read straight.
+    pub fn new(depth: usize, bounce: Option<Block>) -> io::Result<Self> {
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
         Ok(Self { queue: IoUring::new(entries)?, bounce, depth })
     }
 
     /// Bytes of its buffer.
     pub fn bounce_len(&self) -> usize {
-        self.bounce.len()
+        self.bounce.as_ref().map_or(0, |bounce| bounce.len())
     }
 
     /// Reads every piece. They are cut so that `slot` bytes hold any of them.
@@ -102,21 +103,22 @@ impl Ring {
         pieces: &mut [Piece<'_>],
         failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
-        let slots = (self.bounce.len() / slot.max(1)).min(self.depth);
-        assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce.len());
-        let start = self.bounce.as_ptr();
+        let bounces = pieces.iter().any(|piece| piece.way() == Way::Bounce);
+        let slots = if bounces { (self.bounce_len() / slot.max(1)).min(self.depth) } else { self.depth };
+        assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce_len());
+        let start = self.bounce.as_ref().map_or(std::ptr::null_mut(), Block::as_ptr);
         let mut free: Vec<usize> = (0..slots).collect();
         let mut holds = vec![0; slots];
         let mut flight = Flight { ring: &mut self.queue, count: 0 };
         let (mut next, mut error) = (0, None);
-        let copies = slot > SHORT && pieces.iter().any(|piece| piece.way() == Way::Bounce);
+        let copies = slot > SHORT && bounces;
         let few = slot <= SHORT && pieces.len() <= FEW;
         while error.is_none() && next < pieces.len() || flight.count > 0 {
             while error.is_none() && next < pieces.len() {
                 let Some(at) = free.pop() else { break };
                 let piece = &mut pieces[next];
                 let (offset, len) = piece.place();
-                let fd = types::Fd(piece.file().as_raw_fd());
+                let fd = types::Fd(piece.file.as_raw_fd());
                 let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
                 let into = match piece.way() {
                     Way::Straight => piece.read.into.as_mut_ptr(),
@@ -163,7 +165,10 @@ impl Ring {
                 let answer = match usize::try_from(done.result()) {
                     Ok(got) if straight && got == piece.read.into.len() => Ok(()),
                     Ok(_) if straight => piece.take(&[], 0),
-                    Ok(got) => piece.take(&self.bounce[at * slot..(at + 1) * slot], got),
+                    Ok(got) => {
+                        let bounce = self.bounce.as_deref().unwrap_or_default();
+                        piece.take(&bounce[at * slot..(at + 1) * slot], got)
+                    }
                     // A signal, or a kernel short of memory: an ordinary read settles it.
                     Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => piece.take(&[], 0),
                     Err(_) => Err(failed(io::Error::from_raw_os_error(-done.result()))),
