@@ -12,9 +12,11 @@ import argparse
 import contextlib
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
+import random
 import shutil
 import subprocess
 import sys
@@ -137,13 +139,20 @@ def random_cold(b: Bench, path: Path) -> None:
         b.fio("random_cold", path, best["lowtide direct"]["rate"], "randread", "2k", depth, 3)
 
 
-def auto_is_right(b: Bench, path: Path) -> None:
-    """`auto` against the best manual way, over warm and cold, orders, row sizes and budgets.
+def auto_is_right_warm(b: Bench, path: Path) -> None:
+    """`auto` against the best manual way: file in memory, over orders, row sizes and budgets."""
+    auto_is_right(b, path, cold=False)
 
-    A shuffled pass that begins cold is run to its end: what is brought in at first pays off later.
-    """
-    b.say("\nauto_is_right: rows a second of auto over those of the best manual way, best of 2")
-    stream = b.folder / "windows.bin"
+
+def auto_is_right_cold(b: Bench, path: Path) -> None:
+    """The same from the disk. A shuffled pass is run to its end: what is brought in at first pays off later."""
+    auto_is_right(b, path, cold=True)
+
+
+def auto_is_right(b: Bench, path: Path, cold: bool) -> None:
+    name, rounds = f"auto_is_right_{'cold' if cold else 'warm'}", b.rounds
+    b.say(f"\n{name}: rows a second of auto over those of the best manual way, best of {rounds}")
+    stream, luck = b.folder / "windows.bin", random.Random(1)
     tokens.make(stream, 1 << 30)
     jobs = [
         ("chunks", 128, path),
@@ -152,32 +161,36 @@ def auto_is_right(b: Bench, path: Path) -> None:
         ("windows", 512, stream),
     ]
     worst = 9.0
-    for cold in (False, True):
-        for side, width, file in jobs:
-            for budget in ("32MiB", "256MiB"):
-                rates: dict[str, float] = {}
-                whole = cold and side == "shuffled"
-                for _ in range(2):
-                    for access in ("auto", "advise", "read", "direct"):
-                        forget(file) if cold else warm(file)
-                        settle((512 << 20) + (file.stat().st_size if cold else 0))
-                        settings = {
-                            "access": access,
-                            "budget": budget,
-                            "width": width,
-                            "seconds": 15 if whole and access != "direct" else 2,
-                            "rows_a_second": True,
-                        }
-                        result = run(side, file, python("side.py", side, file, settings))
-                        b.raw.append(result | {"bench": "auto_is_right", "cold": cold, **settings})
-                        rates[access] = max(rates.get(access, 0), result["rate"])
-                best = max((r, a) for a, r in rates.items() if a != "auto")
-                worst = min(worst, rates["auto"] / best[0])
-                what = f"{'cold' if cold else 'warm'} {side} rows of {width * 4} bytes, {budget}"
-                rounded = {k: round(v) for k, v in rates.items()}
-                b.say(f"  {what:52} {rates['auto'] / best[0]:5.2f} of {best[1]:7} {rounded}")
+    for (side, width, file), budget in itertools.product(jobs, ("32MiB", "256MiB")):
+        rates: dict[str, float] = {}
+        ways = ["auto", "advise", "read", "direct"]
+        whole = cold and side == "shuffled" and width == 128
+        for _ in range(rounds):
+            luck.shuffle(ways)
+            for access in ways:
+                # What the host of a virtual machine keeps of the disk is the same for all sides then.
+                warm(file)
+                if cold:
+                    forget(file)
+                settle((512 << 20) + (file.stat().st_size if cold else 0))
+                settings = {
+                    "access": access,
+                    "budget": budget,
+                    "width": width,
+                    "seconds": 15 if whole and access != "direct" else 3,
+                    "again": not cold,
+                    "rows_a_second": True,
+                }
+                result = run(side, file, python("side.py", side, file, settings))
+                b.raw.append(result | {"bench": name, "cold": cold, **settings})
+                rates[access] = max(rates.get(access, 0), result["rate"])
+        best = max((r, a) for a, r in rates.items() if a != "auto")
+        worst = min(worst, rates["auto"] / best[0])
+        what = f"{side} rows of {width * 4} bytes, {budget}"
+        rounded = {k: round(rates[k]) for k in ("auto", "advise", "read", "direct")}
+        b.say(f"  {what:48} {rates['auto'] / best[0]:5.2f} of {best[1]:7} {rounded}")
     stream.unlink()
-    b.check("auto_is_right", "the worst of them", worst, floor=0.8)
+    b.check(name, "the worst of them", worst, floor=0.8)
 
 
 def opening(b: Bench, path: Path) -> None:
@@ -221,7 +234,7 @@ def soak(b: Bench, path: Path) -> None:
 
 
 ALL = [sequential_warm, shuffled_warm, rows_warm, sequential_cold, blocks_cold, random_cold, shuffled_cold]
-ALL += [shuffled_cgroup, opening, auto_is_right, soak]
+ALL += [shuffled_cgroup, opening, auto_is_right_warm, auto_is_right_cold, soak]
 
 
 def keep(bench: Bench, name: str) -> None:

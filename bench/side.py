@@ -31,13 +31,20 @@ def iterate(path, settings, make):
     began = go()
     array = opened(path, settings)
     rows = max(1, CHUNK * 128 // settings.get("width", 128))
-    chunks, seen, first = make(array, rows), 0, None
-    for number, chunk in enumerate(chunks, 1):
-        first = first or time.perf_counter() - began
-        assert chunk[0, 0] == chunk[0, -1] or settings.get("width")
-        seen += len(chunk)
-        if number == settings.get("chunks") or time.perf_counter() - began > settings.get("seconds", 1e9):
-            break
+    number, seen, first, over = 0, 0, None, False
+    while not over:
+        chunks = make(array, rows)
+        for chunk in chunks:
+            number += 1
+            first = first or time.perf_counter() - began
+            assert chunk[0, 0] == chunk[0, -1] or settings.get("width")
+            seen += len(chunk)
+            over = number == settings.get("chunks") or time.perf_counter() - began > settings.get(
+                "seconds", 1e9
+            )
+            if over:
+                break
+        over = over or not settings.get("again")
     bytes_wanted = (
         chunks.access in ("read", "advise", "direct")
         and make is sequential
