@@ -17,7 +17,7 @@ import pytest
 
 import lowtide
 
-PREADV2, IO_URING_SETUP, CACHESTAT = 327, 425, 451
+PREADV2, IO_URING_SETUP, IO_URING_ENTER, CACHESTAT = 327, 425, 426, 451
 RWF_NOWAIT, RWF_DONTCACHE = 0x08, 0x80
 
 pytestmark = pytest.mark.skipif(
@@ -123,6 +123,20 @@ def test_without_io_uring_threads_read_unbuffered(python, rows, error):
     assert int(after) <= int(before) + (16 << 20)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        (IO_URING_SETUP, errno.EPERM, None),
+        (PREADV2, errno.EOPNOTSUPP, RWF_NOWAIT),
+        (IO_URING_ENTER, errno.EPERM, None),
+    ],
+)
+def test_reads_that_the_page_cache_may_keep_come_without_a_ring_too(python, rows, rule):
+    before, after, access = python(READ, rows, "read", "keep", 100, before=refuse(rule)).split()
+    assert access == "read"
+    assert int(after) > int(before) + (64 << 20)
+
+
 @pytest.mark.parametrize("access", ["read", "advise", "remap"])
 def test_without_dontcache_what_was_absent_is_dropped_again(python, rows, access):
     before, after, _ = python(
@@ -200,3 +214,26 @@ def test_a_filesystem_in_memory_is_read_by_what_it_can(in_memory, every_access, 
         assert (seen == 1).all()
         if access == "auto":
             assert chunks.access in ("read", "advise")
+
+
+@pytest.mark.parametrize("access", ["read", "direct"])
+def test_a_sandbox_that_comes_later_is_an_error_and_no_wait_for_ever(python, rows, access):
+    code = """if True:
+        import errno, os, sys, lowtide
+        path, access, tests = sys.argv[1:]
+        sys.path.insert(0, tests)
+        from test_fallbacks import IO_URING_ENTER, refuse
+        def take():
+            with open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return a.take(range(0, 200_000, 1000))[:, 0].tolist()
+        a = lowtide.open(path, access=access, cache="keep" if access == "read" else "drop")
+        assert take() == list(range(0, 200_000, 1000))
+        refuse((IO_URING_ENTER, errno.EPERM, None))()
+        try:
+            assert take() == list(range(0, 200_000, 1000))
+            print("read")
+        except PermissionError as error:
+            print(error.filename)
+    """
+    assert python(code, rows, access, Path(__file__).parent) == str(rows)

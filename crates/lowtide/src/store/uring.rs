@@ -65,10 +65,16 @@ impl Flight<'_> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        while self.count > 0 {
-            // Whatever it answers, the completions decide when it is over.
-            let _ = self.ring.submit_and_wait(1);
+        loop {
             self.count -= self.ring.completion().count().min(self.count);
+            // What could not be submitted is not in the kernel's hands. It goes with the ring, which is not used again.
+            if self.count <= self.ring.submission().len() {
+                return;
+            }
+            // Whatever it answers, the completions decide when it is over. A sandbox may refuse it by now.
+            if self.ring.submit_and_wait(1).is_err() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
         }
     }
 }
@@ -78,7 +84,9 @@ impl Ring {
     pub fn works() -> bool {
         IoUring::new(1).is_ok_and(|ring| {
             let mut probe = Probe::new();
-            ring.submitter().register_probe(&mut probe).is_ok() && probe.is_supported(opcode::Read::CODE)
+            ring.submitter().register_probe(&mut probe).is_ok()
+                && probe.is_supported(opcode::Read::CODE)
+                && ring.submit().is_ok()
         })
     }
 
