@@ -154,6 +154,8 @@ pub(crate) struct Reader {
     ahead: u64,
     /// Steps before this one are read one at a time: one of them failed.
     alone: u64,
+    /// Whether a group of several chunks has been read: if that did not bring the file in, another will not either.
+    swept: bool,
     /// Whether the caller works on one group while the next is read: then they share the budget.
     overlap: Arc<AtomicBool>,
     trial: Trial,
@@ -196,6 +198,7 @@ impl Reader {
             planned: None,
             ahead: 0,
             alone: 0,
+            swept: false,
             overlap,
             trial: Trial::default(),
         }
@@ -241,6 +244,7 @@ impl Reader {
         }
         let chunks: VecDeque<_> =
             (self.next..).zip(memory).map(|(step, blocks)| self.batches(step, blocks)).collect();
+        self.swept |= chunks.len() > 1;
         let took = began.elapsed();
         self.trial.note(&self.choices[0], chunks.len(), took);
         Ok(Group { chunks, choice: self.choices[0].clone(), took })
@@ -447,7 +451,7 @@ impl Reader {
             Visit::Shuffled => {
                 let to_come = (self.spec.steps.count() - self.next).saturating_mul(self.spec.steps.batch());
                 let (all, cost) = (array.rows().saturating_mul(array.stride()), store.cost());
-                self.next > 0 && to_come as f64 * cost.request > all as f64 * cost.byte
+                self.ahead > 1 && !self.swept && to_come as f64 * cost.request > all as f64 * cost.byte
             }
             Visit::Blocks | Visit::Random => false,
         };

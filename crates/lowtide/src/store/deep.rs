@@ -9,8 +9,8 @@ use crate::sys;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A read, or a part of one, and the file it is of.
 pub(super) struct Piece<'a> {
@@ -114,16 +114,34 @@ const ASKED: usize = 8;
 /// (`FADV_WILLNEED`) half: a thread still had to sleep for each.
 #[derive(Debug, Default)]
 pub(super) struct Deep {
-    engine: OnceLock<Engine>,
+    /// A [`Known`]. Not a lock that is held while the question is asked: a child forked then would wait for it.
+    known: AtomicU8,
     rings: Rings,
-    /// The filesystem cannot tell what is in memory. Such a one has threads wait in the kernel, too.
-    untold: AtomicBool,
+}
+
+/// Whether there is a ring to read through.
+#[repr(u8)]
+enum Known {
+    Nothing,
+    Works,
+    /// Or the filesystem cannot tell what is in memory: such a one has threads wait for it in the kernel, too.
+    Refused,
 }
 
 impl Deep {
     /// Whether there is a ring for it.
     pub(super) fn works(&self) -> bool {
-        !self.untold.load(Ordering::Relaxed) && *self.engine.get_or_init(Engine::available) == Engine::Uring
+        let known = self.known.load(Ordering::Relaxed);
+        if known != Known::Nothing as u8 {
+            return known == Known::Works as u8;
+        }
+        let works = Engine::available() == Engine::Uring;
+        self.learn(if works { Known::Works } else { Known::Refused });
+        works
+    }
+
+    fn learn(&self, known: Known) {
+        self.known.store(known as u8, Ordering::Relaxed);
     }
 
     /// Reads every piece, and tells `model` how many were in memory. `false` where no ring is to be had.
@@ -131,8 +149,13 @@ impl Deep {
         pieces.retain(|piece| !piece.read.into.is_empty());
         check_ends(&pieces)?;
         let Some(path) = pieces.first().map(|piece| piece.source.path()) else { return Ok(true) };
-        let ring = self.rings.take().or_else(|| Ring::new(DEPTH, None).ok());
-        let Some(mut ring) = ring.filter(|_| self.works()) else { return Ok(false) };
+        if !self.works() {
+            return Ok(false);
+        }
+        let Some(mut ring) = self.rings.take().or_else(|| Ring::new(DEPTH, None).ok()) else {
+            self.learn(Known::Refused);
+            return Ok(false);
+        };
         let (mut number, mut asked, mut missed) = (0, 0, 0);
         pieces.retain_mut(|Piece { file, read, .. }| {
             number += 1;
@@ -141,7 +164,7 @@ impl Deep {
             }
             let answer = sys::read_cached(*file, read.into, read.offset);
             if answer.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EOPNOTSUPP)) {
-                self.untold.store(true, Ordering::Relaxed);
+                self.learn(Known::Refused);
             }
             let there = answer.is_ok_and(|got| got == read.into.len());
             (asked, missed) = (asked + 1, missed + usize::from(!there));

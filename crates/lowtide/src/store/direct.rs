@@ -235,7 +235,7 @@ impl Store for DirectStore {
             }
             Over::Many(files) => {
                 // So many files at once, so that small reads all over them are in flight together.
-                for group in files.split(reads)?.chunks_mut(files.at_once()) {
+                for group in files.split(reads)?.chunks_mut(files.at_once(self.threads(usize::MAX))) {
                     let open: Vec<_> = group.iter().map(|(i, _)| files.direct(*i)).collect::<Result<_>>()?;
                     let reads = group
                         .iter_mut()

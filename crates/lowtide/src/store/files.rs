@@ -116,10 +116,9 @@ impl Files {
         self.len() == 0
     }
 
-    /// How many files one thread may hold open at once for unbuffered reads: two threads do so, and the rest
-    /// stays open for the next time.
-    pub(super) fn at_once(&self) -> usize {
-        (self.most / 4).max(1)
+    /// How many files each of so many threads may hold open at once.
+    pub(super) fn at_once(&self, threads: usize) -> usize {
+        (self.most / threads.max(1)).max(1)
     }
 
     /// The open file at `index`; the one that was not used for longest is closed for it.
@@ -280,8 +279,8 @@ impl Files {
     }
 }
 
-/// A store over many files by a way of access other than `direct`, whose requests need not be in flight
-/// together: see [`DirectStore::many`](super::DirectStore::many) for that.
+/// A store over many files by a way of access other than `direct`: see
+/// [`DirectStore::many`](super::DirectStore::many) for that.
 #[derive(Debug)]
 pub struct FilesStore {
     files: Arc<Files>,
@@ -343,9 +342,12 @@ impl FilesStore {
     /// Reads of so many files at once that they can be open together. `false` where that cannot be: they may have been
     /// read in part.
     fn read_deep(&self, groups: &mut [(usize, Vec<Read<'_>>)]) -> Result<bool> {
-        for group in groups.chunks_mut(self.files.at_once()) {
-            let open: Vec<_> =
-                group.iter().map(|(index, _)| self.files.source(*index)).collect::<Result<_>>()?;
+        for group in groups.chunks_mut(self.files.at_once(self.threads(usize::MAX))) {
+            let open: Result<Vec<_>> = group.iter().map(|(index, _)| self.files.source(*index)).collect();
+            let open = match open {
+                Err(e) if e.is_for_want_of_descriptors() => return Ok(false), // one by one, then
+                open => open?,
+            };
             let pieces = group.iter_mut().zip(&open).flat_map(|((_, reads), source)| {
                 reads.iter_mut().map(|read| Piece::buffered(source, read.again()))
             });
@@ -374,8 +376,9 @@ impl Store for FilesStore {
     }
 
     fn prepare(&self, coming: &[Range<u64>]) {
-        if self.access != Access::Read || self.cache != Cache::Keep || !self.model.cost().waits {
-            return; // it would be opened for nothing
+        let asks = self.access == Access::Read && self.cache == Cache::Keep && self.model.cost().waits;
+        if !asks || self.deep.works() {
+            return; // they would be opened for nothing
         }
         for (index, ranges) in self.files.split_ranges(coming) {
             // A file that cannot be opened will say so when it is read.

@@ -1,7 +1,8 @@
 //! A ring of io_uring with its buffer: many reads in flight, none left behind.
 //!
-//! The buffer belongs to the ring, and [`Ring::run`] does not return, not even by a panic, before the
-//! kernel has finished with every request. So no read can ever land in memory that is someone else's.
+//! Reads go to the ring's own buffer, or straight to memory that [`Ring::run`] borrows; and it does not return, not even
+//! by a panic, before the kernel has finished with every request. So no read can ever land in memory that is someone
+//! else's.
 
 use super::deep::Piece;
 use crate::error::{Error, Result};
@@ -179,7 +180,10 @@ impl Ring {
                     }
                     // A signal, or a kernel short of memory: an ordinary read settles it.
                     Err(_) if matches!(-done.result(), libc::EINTR | libc::EAGAIN) => piece.take(&[], 0),
-                    Err(_) => Err(failed(io::Error::from_raw_os_error(-done.result()))),
+                    Err(_) => {
+                        let e = io::Error::from_raw_os_error(-done.result());
+                        Err(Error::io(piece.source.path(), "read the file", e))
+                    }
                 };
                 if let Err(e) = answer {
                     error.get_or_insert(e);
