@@ -8,7 +8,7 @@
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pool::Block;
-use crate::store::{Cost, Gap, Hints, Read, Store};
+use crate::store::{Cost, Gap, Hints, LONG, Read, Store};
 use crate::sys::crew;
 use crate::sys::far::Far;
 use std::ops::Range;
@@ -154,8 +154,9 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
 ) -> Result<()> {
     let mut cost = store.cost();
     let expected = count as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
-    // A stream is shared by as many as help, however few its requests are.
-    let requests = if gap == Gap::Wanted { usize::MAX } else { count };
+    // A stream and long requests are shared by as many as help, however few they are: there is copying to do.
+    let shared = gap == Gap::Wanted || bytes / count.max(1) >= LONG;
+    let requests = if shared { usize::MAX } else { count };
     let threads = if expected < ALONE { 1 } else { store.threads(requests).clamp(1, count.max(1)) };
     let hints = Hints { gap, far: bytes >= FAR };
     if gap == Gap::Wanted {

@@ -7,8 +7,8 @@
 use super::deep::{Deep, Piece};
 use super::direct::DirectFile;
 use super::{
-    Access, AdviseStore, Cache, Cost, Gap, Hints, Made, MapStore, Model, Read, ReadStore, RemapStore, Source,
-    Store, window_for,
+    Access, AdviseStore, Cache, Cost, Gap, Hints, LONG, Made, MapStore, Model, Read, ReadStore, RemapStore,
+    Source, Store, window_for,
 };
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -333,6 +333,7 @@ impl FilesStore {
     /// Whether reads of several files wait for a disk, and could do so together.
     fn is_deep(&self, groups: &[(usize, Vec<Read<'_>>)], hints: Hints) -> bool {
         groups.len() > 1
+            && groups.iter().flat_map(|(_, reads)| reads).all(|read| read.into.len() < LONG)
             && hints.gap == Gap::Lost
             && self.access == Access::Read
             && self.cache == Cache::Keep
@@ -377,7 +378,8 @@ impl Store for FilesStore {
 
     fn prepare(&self, coming: &[Range<u64>]) {
         let asks = self.access == Access::Read && self.cache == Cache::Keep && self.model.cost().waits;
-        if !asks || self.deep.works() {
+        let short = |bytes: &Range<u64>| bytes.end - bytes.start < LONG as u64;
+        if !asks || self.deep.works() && coming.iter().all(short) {
             return; // they would be opened for nothing
         }
         for (index, ranges) in self.files.split_ranges(coming) {

@@ -74,6 +74,9 @@ impl Read<'_> {
     }
 }
 
+/// Longer reads than this are work for a processor, too, and not only for a disk.
+pub(crate) const LONG: usize = 64 << 10;
+
 /// What a read costs in a store, in nanoseconds: the plan merges neighbours where that is cheaper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {

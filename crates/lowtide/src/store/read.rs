@@ -3,7 +3,7 @@
 use super::deep::{Deep, Piece};
 use super::direct::DEPTH;
 use super::model::Model;
-use super::{Cache, Cost, Gap, Hints, Read, Source, Store};
+use super::{Cache, Cost, Gap, Hints, LONG, Read, Source, Store};
 use crate::error::{Error, Result};
 use crate::sys;
 use rustix::fs::Advice;
@@ -243,7 +243,9 @@ fn pages(read: &Read<'_>) -> (u64, u64) {
 
 impl Store for ReadStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        // Long ones were asked for ahead of time.
         if reads.len() > 1
+            && reads.iter().all(|read| read.into.len() < LONG)
             && self.manner() == Manner::Keep
             && self.model.cost().waits
             && self.read_deep(reads)?
@@ -300,12 +302,13 @@ impl Store for ReadStore {
     fn prepare(&self, coming: &[Range<u64>]) {
         // What is asked for ahead of time could not be told from what others have cached, so not where it is to be
         // dropped.
-        if self.cache() == Cache::Drop || !self.model.cost().waits || self.deep.works() {
+        if self.cache() == Cache::Drop || !self.model.cost().waits {
             return;
         }
+        let deep = self.deep.works();
         // All of them at once to the disk: that is a deep queue too, and the pages may stay. In pieces of 2 MiB at
         // most: longer ones were slower (2 MiB: 2.6 GB/s, 8 MiB: 1.4).
-        for bytes in coming {
+        for bytes in coming.iter().filter(|bytes| !deep || bytes.end - bytes.start >= LONG as u64) {
             for offset in bytes.clone().step_by(2 << 20) {
                 let len = NonZeroU64::new((bytes.end - offset).min(2 << 20));
                 let _ = rustix::fs::fadvise(self.source.file(), offset, len, Advice::WillNeed);
