@@ -154,7 +154,8 @@ def test_a_warm_file_in_file_order_is_read_from_memory(rows):
         assert way["rows"] % 1000 == 0 < way["rows"]
         if name != "lowtide direct":  # which may ask the disk all the same
             assert way["read_per_byte_used"] < 0.01
-        assert way["added_cache_bytes"] == 0
+        # Some kernels take pages away by themselves (kdamond), and those come back.
+        assert way["added_cache_bytes"] < 1 * MIB
 
 
 def test_a_file_without_a_header(tmp_path):
