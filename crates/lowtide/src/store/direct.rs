@@ -6,7 +6,7 @@
 //! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
 //! [`DirectStore::new`] says so.
 
-use super::deep::{Piece, Rings, check_ends};
+use super::deep::{DEPTH, Engine, Piece, Rings, check_ends};
 use super::model::Model;
 use super::uring::Ring;
 use super::{Cost, Files, Read, Source, Store};
@@ -21,8 +21,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests in flight in one ring: 32 gave 67,000 a second, 128 gave 74,000, two rings of 64 twice that.
-pub const DEPTH: usize = 64;
 /// Threads where there is no ring.
 const THREADS: usize = 16;
 /// The largest piece: 16 of them in flight fill our disk.
@@ -35,22 +33,6 @@ const RINGS: usize = 2;
 const SMALLEST_BOUNCE: usize = 128 << 10;
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
 const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
-
-/// How requests reach the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// io_uring. Linux 5.6.
-    Uring,
-    /// Threads that each wait for one read.
-    Threads,
-}
-
-impl Engine {
-    /// io_uring if this process may use it. Asked anew each time: seccomp can change its answer.
-    pub fn available() -> Self {
-        if Ring::works() { Self::Uring } else { Self::Threads }
-    }
-}
 
 /// A file opened for unbuffered reads.
 #[derive(Debug)]

@@ -27,7 +27,8 @@ mod source;
 mod uring;
 mod window;
 
-pub use direct::{DirectStore, Engine};
+pub use deep::Engine;
+pub use direct::DirectStore;
 pub use files::{Files, FilesStore, Part};
 pub use map::MapStore;
 pub use model::Model;

@@ -1,7 +1,6 @@
 //! Positioned reads: no map, no SIGBUS, RssFile stays where it is.
 
-use super::deep::{Deep, Piece};
-use super::direct::DEPTH;
+use super::deep::{ASKED, DEPTH, Deep, Piece};
 use super::model::Model;
 use super::{Cache, Cost, Gap, Hints, LONG, Read, Source, Store};
 use crate::error::{Error, Result};
@@ -38,9 +37,6 @@ pub struct ReadStore {
     /// How many streams are kept open.
     most_streams: usize,
 }
-
-/// One read in so many is asked where its bytes come from: the question costs a tenth of the read.
-const ASKED: usize = 8;
 
 /// So many reads in a call are worth a descriptor of their own.
 const MANY: usize = 64;
