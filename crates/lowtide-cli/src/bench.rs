@@ -6,11 +6,11 @@ mod fio;
 pub mod machine;
 mod page;
 mod report;
-mod start;
+pub mod start;
 
 use crate::draw::Progress;
 use crate::headerless::Headerless;
-use crate::trial::{Outcome, Trial};
+use crate::trial::{Outcome, Place, Trial};
 use crate::{Context, Failure, save};
 use clap::ValueEnum;
 use lowtide::budget::{human, parse_size};
@@ -87,7 +87,7 @@ enum Order {
     Sequential,
 }
 
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+pub fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse::<f64>().map_err(|_| "expected a number of seconds".to_owned())?;
     if (0.01..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.01 and 3600 seconds".into()) }
 }
@@ -171,7 +171,7 @@ impl<'a> Bench<'a> {
             (_, true) => Wish::Warm,
             _ => Wish::None,
         };
-        let (start, note) = Start::decide(wish, path, progress)?;
+        let (start, note) = Start::decide(wish, &[path.to_owned()], progress)?;
         let mut report = Report {
             path: self.args.path.display().to_string(),
             dtype: array.dtype().to_string(),
@@ -211,7 +211,7 @@ impl<'a> Bench<'a> {
         for (way, name, kind) in ours.chain(theirs) {
             let shown = format!("{again}{name}");
             progress.say(&format!("{shown} …"));
-            if let Some(left) = report.start.prepare(self.array.path(), progress)? {
+            if let Some(left) = report.start.prepare(&[self.array.path().to_owned()], progress)? {
                 report.notes.push(format!("{shown} did not start {}: {left}", report.start.name()));
             }
             let result = self.measure(way, &shown, report.start, context, progress);
@@ -258,7 +258,8 @@ impl<'a> Bench<'a> {
             whose: "the benchmark",
             program: WORKER,
             arguments: vec![self.array.path().into(), job.to_string().into()],
-            path: self.array.path(),
+            paths: &[self.array.path().to_owned()],
+            place: Place::Here,
         };
         trial.run(context, |time, mapped| {
             progress.say(&format!("{name}: {:.0} s, mapped {}", time.as_secs_f64(), human(mapped)));

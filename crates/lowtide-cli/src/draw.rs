@@ -33,19 +33,36 @@ pub fn pairs(title: &str, pairs: &[(&str, String)]) {
     }
 }
 
-/// A note under a table, in lines no wider than the command's help, cut between words.
+/// A note under a table.
 pub fn note(text: &str) {
-    let mut lines = vec!["note:".to_owned()];
+    anstream::println!("{DIM}{}{DIM:#}", fold(&format!("note: {text}"), 6, width()));
+}
+
+/// Text in lines as wide as the command's help, or as the terminal where that is narrower.
+pub fn paragraph(text: &str, style: Style) {
+    anstream::println!("{style}{}{style:#}", fold(text, 0, width()));
+}
+
+/// How wide text may be.
+fn width() -> usize {
+    let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    terminal.filter(|&columns| columns > 0).map_or(100, |columns| columns.min(100))
+}
+
+/// Cuts between words; all lines but the first are indented.
+fn fold(text: &str, indent: usize, width: usize) -> String {
+    let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= 100 => {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(format!("      {word}")),
+            _ => lines.push(format!("{}{word}", " ".repeat(indent))),
         }
     }
-    anstream::println!("{DIM}{}{DIM:#}", lines.join("\n"));
+    lines.join("\n")
 }
 
 /// One cell of a table.
@@ -69,13 +86,43 @@ impl Cell {
     }
 }
 
-/// Prints a table: the first column to the left, numbers to the right.
-pub fn table(head: &[&str], rows: &[Vec<Cell>]) {
+/// Prints a table as [`table`] does, without the columns of `spare`, one after the other, where the terminal is
+/// too narrow for them. Says which are missing.
+pub fn table_that_fits<'a>(head: &[&'a str], rows: &[Vec<Cell>], spare: &[usize]) -> Vec<&'a str> {
+    let terminal =
+        rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    let (shown, missing) =
+        fitting(&widths(head, rows), spare, if terminal == 0 { usize::MAX } else { terminal });
+    let pick = |row: &Vec<Cell>| shown.iter().filter_map(|&i| row.get(i).cloned()).collect();
+    table(&shown.iter().map(|&i| head[i]).collect::<Vec<_>>(), &rows.iter().map(pick).collect::<Vec<_>>());
+    missing.into_iter().map(|i| head[i]).collect()
+}
+
+/// Which columns fit, and which had to go.
+fn fitting(widths: &[usize], spare: &[usize], terminal: usize) -> (Vec<usize>, Vec<usize>) {
+    let mut shown: Vec<usize> = (0..widths.len()).collect();
+    let mut missing = Vec::new();
+    for &column in spare {
+        if shown.iter().map(|&i| 2 + widths[i]).sum::<usize>() <= terminal {
+            break;
+        }
+        shown.retain(|&i| i != column);
+        missing.push(column);
+    }
+    (shown, missing)
+}
+
+fn widths(head: &[&str], rows: &[Vec<Cell>]) -> Vec<usize> {
     let width = |i: usize| {
         let cells = rows.iter().map(|row| row.get(i).map_or(0, |c| c.text.chars().count()));
         cells.chain([head[i].chars().count()]).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    (0..head.len()).map(width).collect()
+}
+
+/// Prints a table: the first column to the left, numbers to the right.
+pub fn table(head: &[&str], rows: &[Vec<Cell>]) {
+    let widths = widths(head, rows);
     let line = |cells: &mut dyn Iterator<Item = Cell>| {
         let mut text = String::new();
         for (i, (cell, &width)) in cells.zip(&widths).enumerate() {
@@ -135,6 +182,21 @@ pub fn thousands(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn text_is_cut_between_words() {
+        assert_eq!(super::fold("note: one two  three", 6, 13), "note: one two\n      three");
+        assert_eq!(super::fold("unbreakable", 0, 5), "unbreakable");
+        assert_eq!(super::fold("", 0, 5), "");
+    }
+
+    #[test]
+    fn a_narrow_terminal_loses_the_spare_columns_first() {
+        let widths = [10, 5, 5, 5]; // with the spaces between them 33
+        assert_eq!(super::fitting(&widths, &[2, 1], 33), (vec![0, 1, 2, 3], vec![]));
+        assert_eq!(super::fitting(&widths, &[2, 1], 32), (vec![0, 1, 3], vec![2]));
+        assert_eq!(super::fitting(&widths, &[2, 1], 5), (vec![0, 3], vec![2, 1]));
+    }
+
     #[test]
     fn thousands_stand_apart() {
         for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {

@@ -10,6 +10,7 @@ pub mod draw;
 mod headerless;
 mod info;
 mod save;
+mod signals;
 mod trial;
 mod watch;
 
@@ -92,6 +93,8 @@ pub fn main(
         Ok(()) => 0,
         Err(Failure::Said) => 1,
         Err(Failure::Exit(code)) => code,
+        // As a shell says it: nothing is left to tell whoever pressed Ctrl-C.
+        Err(Failure::Error(lowtide::Error::Interrupted)) => 128 + signals::asked().unwrap_or(libc::SIGINT),
         Err(Failure::Error(error)) => {
             draw::error(&error.to_string());
             i32::from(matches!(error, lowtide::Error::Argument { .. })) + 1

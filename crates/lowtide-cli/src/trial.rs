@@ -1,11 +1,11 @@
-//! One way of reading a file, tried in a process of its own and watched from outside.
+//! One way of reading files, tried in a process of its own and watched from outside.
 //!
-//! In: a Python program, what to tell it, and the file that it will read. Out: what it says it delivered, and
-//! what the kernel says it took. The program prints `ready` once all is imported, waits for a line, works,
+//! In: a Python program, what to tell it, the files that it will read, and where its memory is limited. Out:
+//! what it says it delivered, and what the kernel says it took. The program prints `ready` once all is imported, waits for a line, works,
 //! prints one line of JSON with `rows` and `seconds` (or with `error`) and stays until its input closes. What
 //! it took is never asked of the program itself.
 
-use crate::Context;
+use crate::{Context, signals};
 use lowtide::meter::{self, Resident, process::Proc};
 use lowtide::{Error, Result};
 use rustix::fs::Advice;
@@ -13,8 +13,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -27,8 +26,21 @@ pub struct Trial<'a> {
     pub program: &'static str,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// The file that it reads.
-    pub path: &'a Path,
+    /// The files that it reads.
+    pub paths: &'a [PathBuf],
+    /// Where it runs.
+    pub place: Place<'a>,
+}
+
+/// Where a process runs, which decides how much memory it can have.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// Wherever we are.
+    Here,
+    /// In the control group of this folder.
+    Group(&'a Path),
+    /// Through a command that takes the program and its arguments as its last ones, and becomes it.
+    Through(&'a [String]),
 }
 
 /// What came of it. Memory is the highest that was seen, over what the process had when it was ready.
@@ -42,21 +54,14 @@ pub struct Outcome {
     pub anon: u64,
     /// `RssFile`.
     pub file: u64,
-    /// The page cache of the file at the end.
-    pub cached: Resident,
-    /// The most that was in it, over what was there before.
+    /// The most that was in the page cache of the files, over what was there before.
     pub cache_added: Option<u64>,
+    /// What the control group of the process allowed, page cache included: the least of all above it.
+    pub limit: Option<u64>,
     /// Bytes fetched from the disk until the last row came.
     pub read: Option<u64>,
     /// All that the program said.
     pub said: Value,
-}
-
-impl Outcome {
-    /// Rows a second.
-    pub fn rate(&self) -> f64 {
-        self.rows as f64 / self.seconds.max(1e-9)
-    }
 }
 
 /// How often the kernel is asked: more often at first, because a small file is read in no time.
@@ -70,22 +75,32 @@ impl Trial<'_> {
     /// Runs it to its end. `each` hears, every few milliseconds, the time and the bytes mapped.
     pub fn run(&self, context: &Context, each: impl FnMut(Duration, u64)) -> Result<Outcome> {
         let python = context.python.clone().unwrap_or_else(|| "python3".into());
-        let mut child = Command::new(&python)
-            .args(["-c", self.program])
-            .args(&self.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| {
-                Error::io(&python, "start Python", e).with_hint(format!(
-                    "{} compares with NumPy: it needs a Python with numpy and lowtide",
-                    self.whose
-                ))
-            })?;
-        let answer = self.watch(&mut child, each);
+        let mut command = match self.place {
+            Place::Through([program, arguments @ ..]) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(&python);
+                command
+            }
+            _ => Command::new(&python),
+        };
+        command.args(["-c", self.program]).args(&self.arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|e| {
+            Error::io(&python, "start Python", e).with_hint(format!(
+                "{} compares with NumPy: it needs a Python with numpy and lowtide",
+                self.whose
+            ))
+        })?;
+        let answer = self.join(child.id()).and_then(|()| self.watch(&mut child, each));
         let _ = child.kill(); // it waits for its standard input to close; a failed one may still run
         let _ = child.wait();
         answer
+    }
+
+    /// Puts a process into its group, before it has imported anything.
+    fn join(&self, pid: u32) -> Result<()> {
+        let Place::Group(folder) = self.place else { return Ok(()) };
+        std::fs::write(folder.join("cgroup.procs"), pid.to_string())
+            .map_err(|e| Error::io(folder, "move a process into the control group", e))
     }
 
     fn watch(&self, child: &mut Child, mut each: impl FnMut(Duration, u64)) -> Result<Outcome> {
@@ -95,7 +110,8 @@ impl Trial<'_> {
                 "it needs numpy and lowtide: run the `lowtide` that pip installed",
             )
         };
-        let failed = |e: std::io::Error| Error::io(self.path, "watch a process that reads the file", e);
+        let named = self.paths.first().map_or(Path::new(""), PathBuf::as_path);
+        let failed = |e: std::io::Error| Error::io(named, "watch a process that reads the file", e);
         let pid = child.id();
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(broken());
@@ -105,7 +121,9 @@ impl Trial<'_> {
             return Err(broken());
         }
         let mut proc = Proc::open()?;
-        let mut cache = CacheWatch::new(File::open(self.path).map_err(failed)?);
+        let mut cache = CacheWatch::new(self.paths);
+        let groups = meter::cgroup::levels(Path::new("/"), &pid.to_string());
+        let limit = groups.iter().filter_map(|group| group.limit).min();
         let before = proc.process(pid).ok_or_else(broken)?;
         let read_before = proc.io(pid);
         let (done, answer) = channel();
@@ -123,6 +141,9 @@ impl Trial<'_> {
             }
             if let (Some(now), Some(before)) = (proc.io(pid), read_before) {
                 reads.push((started.elapsed().as_secs_f64(), now.from_disk.saturating_sub(before.from_disk)));
+            }
+            if signals::asked().is_some() {
+                return Err(Error::Interrupted);
             }
             match answer {
                 Ok(line) => break line,
@@ -142,7 +163,7 @@ impl Trial<'_> {
             seconds,
             anon,
             file,
-            cached: cache.last,
+            limit,
             cache_added: cache.added(),
             // What was fetched after the last row came is for rows that nobody waited for.
             read: reads.iter().find(|(when, _)| *when >= seconds).or(reads.last()).map(|&(_, bytes)| bytes),
@@ -151,19 +172,18 @@ impl Trial<'_> {
     }
 }
 
-/// The page cache of the file, asked for as often as is cheap.
-struct CacheWatch {
-    file: File,
+/// The page cache of the files, asked for as often as is cheap.
+struct CacheWatch<'a> {
+    paths: &'a [PathBuf],
     before: Resident,
-    last: Resident,
     peak: u64,
     next: Instant,
 }
 
-impl CacheWatch {
-    fn new(file: File) -> Self {
-        let before = meter::cache::of_file(file.as_fd());
-        Self { file, before, last: before, peak: before.bytes().unwrap_or(0), next: Instant::now() }
+impl<'a> CacheWatch<'a> {
+    fn new(paths: &'a [PathBuf]) -> Self {
+        let before = cached(paths);
+        Self { paths, before, peak: before.bytes().unwrap_or(0), next: Instant::now() }
     }
 
     fn look(&mut self) {
@@ -174,8 +194,7 @@ impl CacheWatch {
 
     fn look_now(&mut self) {
         let began = Instant::now();
-        self.last = meter::cache::of_file(self.file.as_fd());
-        self.peak = self.peak.max(self.last.bytes().unwrap_or(0));
+        self.peak = self.peak.max(cached(self.paths).bytes().unwrap_or(0));
         self.next = Instant::now() + began.elapsed() * CACHE_SHARE;
     }
 
@@ -184,12 +203,26 @@ impl CacheWatch {
     }
 }
 
-/// Drops the file from the page cache, for every reader of it, and says what is left: the kernel keeps what
+/// What of all files is in the page cache: unknown if it is of one.
+pub fn cached(paths: &[PathBuf]) -> Resident {
+    let mut sum = 0_u64;
+    for path in paths {
+        match meter::cache::of_path(path) {
+            Resident::Bytes(bytes) => sum = sum.saturating_add(bytes),
+            unknown @ Resident::Unknown(_) => return unknown,
+        }
+    }
+    Resident::Bytes(sum)
+}
+
+/// Drops files from the page cache, for every reader of them, and says what is left: the kernel keeps what
 /// somebody has mapped.
-pub fn chill(path: &Path) -> Result<Resident> {
-    let failed = |e: std::io::Error| Error::io(path, "drop the file from the page cache", e);
-    let file = File::open(path).map_err(failed)?;
-    file.sync_data().map_err(failed)?; // what is not on disk yet cannot be dropped
-    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(e.into()))?;
-    Ok(meter::cache::of_file(file.as_fd()))
+pub fn chill(paths: &[PathBuf]) -> Result<Resident> {
+    for path in paths {
+        let failed = |e: std::io::Error| Error::io(path, "drop the file from the page cache", e);
+        let file = File::open(path).map_err(failed)?;
+        file.sync_data().map_err(failed)?; // what is not on disk yet cannot be dropped
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(e.into()))?;
+    }
+    Ok(cached(paths))
 }

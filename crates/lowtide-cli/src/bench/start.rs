@@ -7,7 +7,7 @@ use lowtide::meter::{self, Resident};
 use lowtide::{Error, Result};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What the user asked for.
@@ -35,14 +35,14 @@ const DROPS: usize = 5;
 
 impl Start {
     /// Decides, brings the page cache there once, and says in a note what could not be.
-    pub fn decide(wish: Wish, path: &Path, progress: &Progress) -> Result<(Self, Option<String>)> {
+    pub fn decide(wish: Wish, paths: &[PathBuf], progress: &Progress) -> Result<(Self, Option<String>)> {
         if wish == Wish::Warm {
-            let (size, room) = (size(path)?, meter::room());
+            let (size, room) = (size(paths)?, meter::room());
             if size > room.bytes {
                 return Err(Error::unsupported(
                     format!(
                         "{}: {} cannot be warm, there is room for {}: {}",
-                        path.display(),
+                        named(paths),
                         human(size),
                         human(room.bytes),
                         room.because
@@ -50,7 +50,7 @@ impl Start {
                     "--cold measures what a file larger than memory costs",
                 ));
             }
-            let unproven = match (Self::Warm.prepare(path, progress)?, meter::cache::of_path(path)) {
+            let unproven = match (Self::Warm.prepare(paths, progress)?, trial::cached(paths)) {
                 (Some(left), _) => Some(left),
                 (None, Resident::Unknown(why)) => {
                     Some(format!("the file was read in first; whether it stayed is unknown: {why}"))
@@ -60,14 +60,14 @@ impl Start {
             return Ok((Self::Warm, unproven));
         }
         // Who may not ask about the page cache does not own the file, and leaves it alone.
-        let why = match meter::cache::of_path(path) {
-            Resident::Bytes(_) => Self::Cold.prepare(path, progress)?,
+        let why = match trial::cached(paths) {
+            Resident::Bytes(_) => Self::Cold.prepare(paths, progress)?,
             Resident::Unknown(why) => Some(format!("its page cache is unknown: {why}")),
         };
         match why {
             None => Ok((Self::Cold, None)),
             Some(why) if wish == Wish::Cold => Err(Error::unsupported(
-                format!("{}: the file cannot be made cold: {why}", path.display()),
+                format!("{}: the file cannot be made cold: {why}", named(paths)),
                 "leave --cold out to measure with the page cache as it is, or use --warm",
             )),
             Some(why) => Ok((
@@ -78,12 +78,12 @@ impl Start {
     }
 
     /// Brings the page cache there, and says what could not be.
-    pub fn prepare(self, path: &Path, progress: &Progress) -> Result<Option<String>> {
+    pub fn prepare(self, paths: &[PathBuf], progress: &Progress) -> Result<Option<String>> {
         match self {
             Self::Cold => {
                 let mut left = 0;
                 for _ in 0..DROPS {
-                    match trial::chill(path)? {
+                    match trial::chill(paths)? {
                         Resident::Bytes(0) => return Ok(None),
                         Resident::Bytes(bytes) => left = bytes,
                         Resident::Unknown(why) => {
@@ -98,12 +98,11 @@ impl Start {
                 )))
             }
             Self::Warm => {
-                let size = size(path)?;
-                let missing =
-                    || meter::cache::of_path(path).bytes().map(|cached| size.saturating_sub(cached));
+                let size = size(paths)?;
+                let missing = || trial::cached(paths).bytes().map(|cached| size.saturating_sub(cached));
                 if missing() != Some(0) {
                     progress.say("reading the file into the page cache …");
-                    read_all(path)?;
+                    paths.iter().try_for_each(|path| read_all(path))?;
                 }
                 let gone = missing().filter(|&bytes| bytes > 0);
                 Ok(gone.map(|bytes| format!("{} of it left the page cache at once", human(bytes))))
@@ -122,8 +121,20 @@ impl Start {
     }
 }
 
-fn size(path: &Path) -> Result<u64> {
-    Ok(std::fs::metadata(path).map_err(|e| Error::io(path, "ask for the file's size", e))?.len())
+fn size(paths: &[PathBuf]) -> Result<u64> {
+    let size = |path: &PathBuf| {
+        Ok(std::fs::metadata(path).map_err(|e| Error::io(path, "ask for the file's size", e))?.len())
+    };
+    paths.iter().map(size).sum()
+}
+
+/// The files in a message: the first, and how many more.
+fn named(paths: &[PathBuf]) -> String {
+    match paths {
+        [] => String::new(),
+        [one] => one.display().to_string(),
+        [first, more @ ..] => format!("{} and {} more", first.display(), more.len()),
+    }
 }
 
 fn read_all(path: &Path) -> Result<()> {
