@@ -148,8 +148,6 @@ def test_ranks_come_from_torchruns_environment(rows, monkeypatch):
     with pytest.raises(ValueError, match='RANK="one", which is not a number'):
         rows.shuffled(10)
     monkeypatch.delenv("RANK")
-    with pytest.raises(ValueError, match="only one of RANK and WORLD_SIZE"):
-        rows.shuffled(10)
     monkeypatch.delenv("WORLD_SIZE")
     assert len(rows.shuffled(10)) == 1001
 
@@ -541,7 +539,8 @@ def test_auto_says_what_it_took_and_why(rows, caplog):
     assert len(it.why) > 10
     assert any(it.why in r.getMessage() and it.access in r.getMessage() for r in caplog.records)
     forced = lowtide.open(rows.path, access="advise").shuffled(10)
-    assert (forced.access, forced.why) == ("advise", 'access="advise" was asked for')
+    assert forced.access == "advise"
+    assert forced.why == 'access="advise" was asked for; rank 0 of 1: no launcher seen'
 
 
 def test_a_state_belongs_to_its_kind_of_pass(rows):

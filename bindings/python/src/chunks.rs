@@ -3,9 +3,10 @@
 use crate::array::{Array, warn_unguarded};
 use crate::batch;
 use crate::error::raise;
+use crate::ranks::{Moment, RankWish};
 use crate::turns::Turns;
-use lowtide::order::{LastStep, Mix, Shard};
-use lowtide::{Access, BlockWish, Shuffle, State};
+use lowtide::order::{LastStep, Mix};
+use lowtide::{BlockWish, Shuffle, State};
 use numpy::{IntoPyArray, PyArrayDescr};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -27,6 +28,8 @@ pub struct Chunks {
     inner: Turns<lowtide::Chunks>,
     descrs: Vec<Py<PyArrayDescr>>,
     yields: Yields,
+    /// Whose share it is; `None` in file order, which is not shared.
+    ranks: Option<RankWish>,
 }
 
 /// The arrays as one.
@@ -42,7 +45,7 @@ pub fn sequential(
 ) -> PyResult<Chunks> {
     let zip = zipped(arrays)?;
     let inner = py.detach(|| zip.chunks(rows)).map_err(raise)?;
-    Chunks::new(py, arrays, yields, inner)
+    Chunks::new(py, arrays, yields, inner, None)
 }
 
 pub fn shuffled(
@@ -50,11 +53,11 @@ pub fn shuffled(
     arrays: &[Bound<'_, Array>],
     yields: Yields,
     rows: usize,
-    shuffle: Shuffle,
+    (shuffle, ranks): (Shuffle, RankWish),
 ) -> PyResult<Chunks> {
     let zip = zipped(arrays)?;
     let inner = py.detach(|| zip.shuffled(rows, shuffle)).map_err(raise)?;
-    Chunks::new(py, arrays, yields, inner)
+    Chunks::new(py, arrays, yields, inner, Some(ranks))
 }
 
 /// The arguments of `shuffled`.
@@ -68,44 +71,11 @@ pub fn shuffle(
     world_size: Option<u64>,
     blocks: Option<&Bound<'_, PyAny>>,
     drop_last: bool,
-) -> PyResult<Shuffle> {
+) -> PyResult<(Shuffle, RankWish)> {
     let blocks = block_wish(blocks)?;
-    let shard = shard(py, rank, world_size)?;
+    let (ranks, shard) = RankWish::new(py, rank, world_size)?;
     let last = if drop_last { LastStep::Drop } else { LastStep::Split };
-    Ok(Shuffle { seed, epoch, start, shard, last, blocks })
-}
-
-/// Which rank of how many: as given, else what torchrun sets, else the only one.
-pub fn shard(py: Python<'_>, rank: Option<u64>, world_size: Option<u64>) -> PyResult<Shard> {
-    let (rank, world_size) = match (rank, world_size) {
-        (Some(rank), Some(world_size)) => (rank, world_size),
-        (None, None) => match (from_environment(py, "RANK")?, from_environment(py, "WORLD_SIZE")?) {
-            (Some(rank), Some(world_size)) => (rank, world_size),
-            (None, None) => (0, 1),
-            _ => {
-                return Err(PyValueError::new_err(
-                    "only one of RANK and WORLD_SIZE is in the environment\nhint: torchrun sets both; or pass rank= and world_size=",
-                ));
-            }
-        },
-        _ => return Err(PyValueError::new_err("rank and world_size go together: give both or none")),
-    };
-    Shard::new(rank, world_size).map_err(raise)
-}
-
-/// Python's own view of the environment: `os.environ` can differ from the process's.
-fn from_environment(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-    let value = py.import("os")?.getattr("environ")?.call_method1("get", (name,))?;
-    if value.is_none() {
-        return Ok(None);
-    }
-    let text: String = value.extract()?;
-    match text.trim().parse() {
-        Ok(number) => Ok(Some(number)),
-        Err(_) => {
-            Err(PyValueError::new_err(format!("the environment has {name}={text:?}, which is not a number")))
-        }
-    }
+    Ok((Shuffle { seed, epoch, start, shard, last, blocks }, ranks))
 }
 
 /// An entry of a state, whose version we know.
@@ -138,11 +108,11 @@ fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
 }
 
 /// Says in Python's log which way of access was taken, and why.
-pub fn log_choice(py: Python<'_>, path: &Path, access: Access, why: &str) -> PyResult<()> {
+pub fn log_choice(py: Python<'_>, path: &Path, access: &str, why: &str) -> PyResult<()> {
     // Where nobody has imported logging nobody listens, and importing it takes longer than the first chunk.
     let modules = py.import("sys")?.getattr("modules")?;
     if modules.contains("logging")? {
-        let arguments = ("%s: access %s because %s", path, access.name(), why);
+        let arguments = ("%s: access %s because %s", path, access, why);
         let logger = modules.get_item("logging")?.call_method1("getLogger", ("lowtide",))?;
         logger.call_method1("debug", arguments)?;
     }
@@ -155,23 +125,38 @@ impl Chunks {
         arrays: &[Bound<'_, Array>],
         yields: Yields,
         inner: lowtide::Chunks,
+        ranks: Option<RankWish>,
     ) -> PyResult<Self> {
         for array in arrays {
             warn_unguarded(py, &array.get().inner)?;
         }
-        log_choice(py, arrays[0].get().inner.path(), inner.access(), inner.why())?;
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();
-        Ok(Self { inner: Turns::new(inner), descrs, yields })
+        let chunks = Self { inner: Turns::new(inner), descrs, yields, ranks };
+        log_choice(py, arrays[0].get().inner.path(), chunks.access(py)?, &chunks.why(py)?)?;
+        Ok(chunks)
+    }
+
+    /// Goes on as the rank that this process is by now, if it has become another one.
+    fn settle(&self, py: Python<'_>, moment: Moment) -> PyResult<()> {
+        let Some(ranks) = &self.ranks else { return Ok(()) };
+        match ranks.ask(py, moment)? {
+            Some(shard) => self.inner.with(py, |chunks, _| chunks.set_shard(shard)),
+            None => Ok(()),
+        }
     }
 }
 
 #[pymethods]
 impl Chunks {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        if let Some(ranks) = &slf.get().ranks {
+            ranks.begin();
+        }
         slf
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.settle(py, Moment::FirstBatch)?;
         let with_rows = matches!(self.yields, Yields::RowsAndArray | Yields::RowsAndTuple);
         let step = self.inner.with(py, |chunks, interrupt| {
             let Some(chunk) = chunks.next_chunk(interrupt).transpose()? else { return Ok(None) };
@@ -194,6 +179,7 @@ impl Chunks {
 
     /// How many chunks are left.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.settle(py, Moment::Early)?;
         let left = self.inner.with(py, |chunks, _| Ok(chunks.remaining()))?;
         usize::try_from(left).map_err(|_| PyValueError::new_err("more chunks than len() can say"))
     }
@@ -207,7 +193,37 @@ impl Chunks {
     /// Why that one, in words.
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<String> {
-        self.inner.with(py, |chunks, _| Ok(chunks.why().to_owned()))
+        self.settle(py, Moment::Early)?;
+        let (why, shard) = self.inner.with(py, |chunks, _| Ok((chunks.why().to_owned(), chunks.shard())))?;
+        Ok(self.ranks.as_ref().map_or_else(|| why.clone(), |ranks| ranks.with(shard).after(&why)))
+    }
+
+    /// Which rank's share it is; 0 in file order, which is not shared.
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<u64> {
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |chunks, _| Ok(chunks.shard().rank()))
+    }
+
+    /// Of how many.
+    #[getter]
+    fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |chunks, _| Ok(chunks.shard().world_size()))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |chunks, _| {
+            let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
+            let (epoch, position) = chunks.place();
+            let shuffle = self.ranks.as_ref().map_or_else(String::new, |ranks| {
+                format!("seed={} epoch={epoch} {} ", chunks.seed(), ranks.with(chunks.shard()).shown())
+            });
+            Ok(format!(
+                "<lowtide.Chunks rows={rows} order={order} {shuffle}position={position} access={access}>"
+            ))
+        })
     }
 
     /// Rows in a block, and blocks that are mixed; None for an exact shuffle.

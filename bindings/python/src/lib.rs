@@ -16,6 +16,7 @@ mod error;
 mod index;
 mod loader;
 mod memmap;
+mod ranks;
 mod tokens;
 mod turns;
 mod watch;

@@ -2,6 +2,7 @@
 
 use crate::array::warn_unguarded;
 use crate::error::raise;
+use crate::ranks::{Moment, RankWish};
 use crate::tokens::with_integer;
 use crate::turns::Turns;
 use crate::{batch, chunks, dtype};
@@ -41,6 +42,7 @@ impl Wanted {
 pub struct Loader {
     inner: Turns<lowtide::Loader>,
     wanted: Wanted,
+    ranks: RankWish,
 }
 
 impl Loader {
@@ -48,18 +50,29 @@ impl Loader {
         py: Python<'_>,
         tokens: &lowtide::Tokens,
         options: LoaderOptions,
+        ranks: RankWish,
         wanted: Wanted,
     ) -> PyResult<Self> {
         let inner = py.detach(|| lowtide::Loader::new(tokens, options)).map_err(raise)?;
         warn_unguarded(py, tokens.array())?;
-        chunks::log_choice(py, tokens.array().path(), inner.access(), inner.why())?;
-        Ok(Self { inner: Turns::new(inner), wanted })
+        let loader = Self { inner: Turns::new(inner), wanted, ranks };
+        chunks::log_choice(py, tokens.array().path(), loader.access(py)?, &loader.why(py)?)?;
+        Ok(loader)
+    }
+
+    /// Goes on as the rank that this process is by now, if it has become another one.
+    fn settle(&self, py: Python<'_>, moment: Moment) -> PyResult<()> {
+        match self.ranks.ask(py, moment)? {
+            Some(shard) => self.inner.with(py, |loader, _| loader.set_shard(shard)),
+            None => Ok(()),
+        }
     }
 }
 
 #[pymethods]
 impl Loader {
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().ranks.begin();
         slf.get().inner.with(slf.py(), |loader, _| {
             loader.begin();
             Ok(())
@@ -68,6 +81,7 @@ impl Loader {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.settle(py, Moment::FirstBatch)?;
         let pair = self.inner.with(py, |loader, interrupt| {
             with_integer!(self.wanted.kind, T => loader.next_batch::<T>(interrupt)).flatten().transpose()
         })?;
@@ -78,6 +92,7 @@ impl Loader {
 
     /// How many batches one whole iteration has, of all its epochs.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.settle(py, Moment::Early)?;
         let len = self.inner.with(py, |loader, _| loader.len())?;
         let len =
             len.ok_or_else(|| PyTypeError::new_err("a loader with epochs=None has no end, and no length"))?;
@@ -93,7 +108,22 @@ impl Loader {
     /// Why that one, in words.
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<String> {
-        self.inner.with(py, |loader, _| Ok(loader.why().to_owned()))
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |loader, _| Ok(self.ranks.with(loader.options().shard).after(loader.why())))
+    }
+
+    /// Which rank's share it gives.
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<u64> {
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |loader, _| Ok(loader.options().shard.rank()))
+    }
+
+    /// Of how many.
+    #[getter]
+    fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |loader, _| Ok(loader.options().shard.world_size()))
     }
 
     /// Where it stands, as the caller saw it (what is only read ahead does not count): a small dict that JSON
@@ -147,15 +177,13 @@ impl Loader {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.settle(py, Moment::Early)?;
         self.inner.with(py, |loader, _| {
             let LoaderOptions { batch_size, block_size, order, seed, shard, .. } = *loader.options();
-            let ranks = match shard.world_size() {
-                1 => String::new(),
-                ranks => format!(" rank={} world_size={ranks}", shard.rank()),
-            };
+            let ranks = self.ranks.with(shard).shown();
             let (epoch, position) = loader.place();
             Ok(format!(
-                "<lowtide.Loader batch_size={batch_size} block_size={block_size} order={order} seed={seed}{ranks} \
+                "<lowtide.Loader batch_size={batch_size} block_size={block_size} order={order} seed={seed} {ranks} \
                  epoch={epoch} position={position} access={}>",
                 loader.access()
             ))

@@ -4,7 +4,8 @@ use crate::array::{warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
-use crate::{budget, chunks, dtype, index};
+use crate::ranks::RankWish;
+use crate::{budget, dtype, index};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
@@ -387,7 +388,8 @@ impl Tokens {
     ///   `"with_replacement"`, independent draws, as nanoGPT's.
     /// - `seed`, `epochs`: which order, and how many epochs one iteration has; `epochs=None` has no end.
     /// - `dtype`: the integers of x and y.
-    /// - `rank`, `world_size`: which share of the batches; torchrun's `RANK` and `WORLD_SIZE`, if not given.
+    /// - `rank`, `world_size`: which share of the batches; if not given, torch.distributed's, torchrun's, Slurm's
+    ///   or MPI's, asked at the first batch at the latest (docs/trainers.md).
     /// - `prefetch`: how many batches to read ahead at most; 0 does without a thread.
     /// - `drop_last`: without the last windows of an epoch that do not fill a batch on every rank.
     #[pyo3(
@@ -411,18 +413,19 @@ impl Tokens {
         drop_last: bool,
         _turn: Option<(u64, u64)>, // for lowtide.torch: this worker, of how many
     ) -> PyResult<Loader> {
+        let (ranks, shard) = RankWish::new(py, rank, world_size)?;
         let options = LoaderOptions {
             batch_size,
             block_size,
             order: order.parse().map_err(raise)?,
             seed,
             epochs,
-            shard: chunks::shard(py, rank, world_size)?,
+            shard,
             turn: _turn.map_or(Ok(Turn::ALL), |(first, of)| Turn::new(first, of)).map_err(raise)?,
             last: if drop_last { LastStep::Drop } else { LastStep::Split },
             prefetch,
         };
-        Loader::new(py, &self.inner, options, Wanted::from_python(py, dtype)?)
+        Loader::new(py, &self.inner, options, ranks, Wanted::from_python(py, dtype)?)
     }
 
     /// Tokens as NumPy's index selects them, in the files' own dtype: `tokens[5]`, `tokens[5:9]`, `tokens[[3, 1]]`.

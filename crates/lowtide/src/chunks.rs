@@ -322,15 +322,13 @@ impl Chunks {
 
     /// Where the pass stands, as the caller saw it: chunks that are only read do not count.
     pub fn state(&self) -> Result<State> {
-        let Shuffle { seed, epoch, .. } = self.shuffle;
         let fingerprints: Vec<String> =
             self.spec.arrays.iter().map(Array::fingerprint).collect::<Result<_>>()?;
-        let done = self.remaining() == 0;
-        let position = if done { 0 } else { self.position() };
+        let (epoch, position) = self.place();
         Ok(State {
             order: self.order().into(),
-            seed,
-            epoch: epoch.wrapping_add(u64::from(done)),
+            seed: self.shuffle.seed,
+            epoch,
             position,
             fingerprint: fingerprints.join("-"),
             mix: self.mix(),
@@ -364,8 +362,47 @@ impl Chunks {
         Ok(())
     }
 
+    /// Goes on as another rank from where the pass stands: all ranks have taken as much of it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where some rank would get nothing of the last step.
+    pub fn set_shard(&mut self, shard: Shard) -> Result<()> {
+        if shard == self.shuffle.shard {
+            return Ok(());
+        }
+        let rows = self.spec.arrays.first().map_or(0, Array::rows);
+        let steps = shard.steps(rows, Self::position(self), self.spec.steps.batch(), self.shuffle.last)?;
+        let Spec { arrays, pass, ahead, .. } = &*self.spec;
+        let spec = Spec { arrays: arrays.clone(), pass: pass.clone(), steps, ahead: *ahead };
+        *self = Self::of(spec, Shuffle { shard, ..self.shuffle })?;
+        Ok(())
+    }
+
+    /// Which rank this is, and of how many.
+    pub fn shard(&self) -> Shard {
+        self.shuffle.shard
+    }
+
+    /// The seed of a shuffled pass.
+    pub fn seed(&self) -> u64 {
+        self.shuffle.seed
+    }
+
+    /// Rows in a chunk.
+    pub fn batch_rows(&self) -> u64 {
+        self.spec.steps.batch()
+    }
+
+    /// The pass, and how many of its rows all ranks together have taken, as the caller saw it.
+    pub fn place(&self) -> (u64, u64) {
+        match self.remaining() {
+            0 => (self.shuffle.epoch.wrapping_add(1), 0),
+            _ => (self.shuffle.epoch, self.position()),
+        }
+    }
+
     /// The word for the order of rows.
-    fn order(&self) -> &'static str {
+    pub fn order(&self) -> &'static str {
         if self.spec.pass.visit() == Visit::Sequential { "sequential" } else { "shuffled" }
     }
 

@@ -156,22 +156,7 @@ impl Loader {
             return Err(Error::argument("epochs is 0", "None goes on for ever"));
         }
         let (chunks, steps) = open_epoch(tokens, &options, 0, 0, options.turn)?;
-        if steps == 0 {
-            let windows = epoch_len(tokens, &options)?;
-            let (batch, ranks) = (options.batch_size, options.shard.world_size());
-            let step = if ranks == 1 {
-                format!("a batch of {batch}")
-            } else {
-                format!("a step of {ranks} ranks with batches of {batch}")
-            };
-            return Err(Error::argument(
-                format!(
-                    "{step} is never full: an epoch has {windows} windows of {} tokens",
-                    options.block_size
-                ),
-                "a smaller batch_size or block_size, or drop_last=False",
-            ));
-        }
+        never_empty(tokens, &options)?;
         let (tokens, turn) = (tokens.clone(), options.turn);
         Ok(Self { tokens, options, epoch: 0, turn, steps, chunks, finished: false })
     }
@@ -211,6 +196,23 @@ impl Loader {
     /// Begins an iteration where the state stands: after the end of one, the next epochs.
     pub fn begin(&mut self) {
         self.finished = false;
+    }
+
+    /// Goes on as another rank from where the state stands: all ranks have taken as much of the stream.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn set_shard(&mut self, shard: Shard) -> Result<()> {
+        if shard == self.options.shard {
+            return Ok(());
+        }
+        let options = LoaderOptions { shard, ..self.options };
+        never_empty(&self.tokens, &options)?;
+        let (epoch, position) = self.place();
+        let turn = if epoch == self.epoch { self.turn } else { self.turn.after(self.steps) };
+        (self.chunks, self.steps) = open_epoch(&self.tokens, &options, epoch, position, turn)?;
+        (self.options, self.epoch, self.turn) = (options, epoch, turn);
+        Ok(())
     }
 
     /// The next batch, x and y; `None` at the end of the iteration, until [`begin`](Self::begin) is called.
@@ -353,6 +355,24 @@ fn epoch_len(tokens: &Tokens, options: &LoaderOptions) -> Result<u64> {
         Err(_) if options.order == WindowOrder::WithReplacement && block > 0 && len > block => Ok(1),
         Err(error) => Err(error),
     }
+}
+
+/// Refuses what would never give a batch.
+fn never_empty(tokens: &Tokens, options: &LoaderOptions) -> Result<()> {
+    let windows = epoch_len(tokens, options)?;
+    if steps(options, windows, 0)?.total() > 0 {
+        return Ok(());
+    }
+    let (batch, ranks) = (options.batch_size, options.shard.world_size());
+    let step = if ranks == 1 {
+        format!("a batch of {batch}")
+    } else {
+        format!("a step of {ranks} ranks with batches of {batch}")
+    };
+    Err(Error::argument(
+        format!("{step} is never full: an epoch has {windows} windows of {} tokens", options.block_size),
+        "a smaller batch_size or block_size, or drop_last=False",
+    ))
 }
 
 fn steps(options: &LoaderOptions, windows: u64, position: u64) -> Result<Steps> {

@@ -50,7 +50,7 @@ const PLANNED_BYTES: u64 = (size_of::<(u64, u32)>() + size_of::<u32>()) as u64;
 const FILL_ALONE: usize = 8192;
 
 /// Which rows, when.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Pass {
     /// In file order.
     Sequential(Sequential),

@@ -10,6 +10,7 @@ Tensors share memory with our arrays: there is no second copy. Torch is an optio
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -116,7 +117,8 @@ class TokenDataset(IterableDataset[_Pair]):
             "drop_last": drop_last,
         }
         self._loader = tokens.loader(**self._settings)  # what is wrong is said here, not in a worker
-        self._len = None if epochs is None else len(self._loader)
+        # Of a copy that was pickled: the process it is in, and the rank of the one that sent it.
+        self._sent: tuple[int, int, int] | None = None
         self._span = _ENDLESS if epochs is None else epochs
         self._passes = Passes()
         # In a worker: what StatefulDataLoader has loaded, and the epoch before which the iteration ends.
@@ -125,9 +127,10 @@ class TokenDataset(IterableDataset[_Pair]):
 
     def __len__(self) -> int:
         """How many batches one iteration has, over all workers."""
-        if self._len is None:
+        if self._settings["epochs"] is None:
             raise TypeError("a dataset with epochs=None has no end")
-        return self._len
+        loader = self._loader if get_worker_info() is None else self.tokens.loader(**self._here())
+        return len(loader)
 
     def __iter__(self) -> Iterator[_Pair]:
         """Go on from the state, or with this worker's share of it."""
@@ -136,6 +139,15 @@ class TokenDataset(IterableDataset[_Pair]):
             self._catch_up()
             return map(_tensors, self._loader)
         return map(_tensors, self._share(worker))
+
+    def _here(self) -> dict[str, Any]:
+        """Give the settings with the rank of the process whose worker this is.
+
+        A forked worker finds what that process would; to another one its copy says.
+        """
+        if self._sent is None or self._sent[0] != os.getpid():
+            return self._settings
+        return {**self._settings, "rank": self._sent[1], "world_size": self._sent[2]}
 
     def _catch_up(self) -> None:
         """Go on after what workers have read since this process did."""
@@ -166,7 +178,7 @@ class TokenDataset(IterableDataset[_Pair]):
             if number != first or self._end is not None:
                 state.update(epoch=number * self._span, position=0)
         self._end = (number + 1) * self._span
-        self._loader = self.tokens.loader(**self._settings, _turn=turn)
+        self._loader = self.tokens.loader(**self._here(), _turn=turn)
         self._loader.load_state_dict(state)
         # After a worker's last batch its state stands in the next epoch, which is not of the same iteration.
         return iter(self._loader) if state["epoch"] < self._end else iter(())
@@ -190,12 +202,18 @@ class TokenDataset(IterableDataset[_Pair]):
         self._loader.load_state_dict(state)
         self._passes.forget()
 
+    def __repr__(self) -> str:
+        """Say what it gives, and whose share."""
+        return repr(self._loader).replace("lowtide.Loader", "lowtide.torch.TokenDataset")
+
     def __getstate__(self) -> dict[str, Any]:
         """Give the settings and the state; the data stays where it is."""
-        return {**self.__dict__, "_loader": self._loader.state_dict()}
+        ranks = self._loader.rank, self._loader.world_size
+        return {**self.__dict__, "_loader": self._loader.state_dict(), "_sent": (0, *ranks)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Open the files again, and go on from the state."""
         self.__dict__.update(state)
+        self._sent = (os.getpid(), *state["_sent"][1:])
         self._loader = self.tokens.loader(**self._settings)
         self._loader.load_state_dict(state["_loader"])
