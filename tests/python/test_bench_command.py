@@ -184,6 +184,9 @@ def test_what_cannot_be_measured_fails(tmp_path, save):
     assert "cannot open the file" in bench(tmp_path / "none.npy", code=1)
     assert "there are no rows" in bench(save(np.zeros((0, 3))), code=1)
     assert "needs" in bench(save(np.zeros((100, 1000))), "--budget", "64KiB", code=1)
+    text = tmp_path / "notes.txt"
+    text.write_text("no array")
+    assert "needs --dtype (and --shape, --offset)" in bench(text, code=1), "flags, not keywords"
 
 
 def test_a_wrong_call_is_refused(save):

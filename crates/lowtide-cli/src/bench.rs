@@ -1,12 +1,14 @@
-//! `lowtide bench`: every way of access side by side, on the user's own file and disk. Each way runs in a
-//! process of its own and is watched from outside; np.memmap and fio are the references. The file is only ever
-//! read.
+//! `lowtide bench`: every way of access side by side, on the user's own files and disk. Each way runs in a
+//! process of its own and is watched from outside; np.memmap, nanoGPT's function and fio are the references.
+//! Files are only ever read.
 
+mod compare;
 mod fio;
 pub mod machine;
 mod page;
 mod report;
 pub mod start;
+mod subject;
 
 use crate::draw::Progress;
 use crate::headerless::Headerless;
@@ -14,42 +16,52 @@ use crate::trial::{Outcome, Place, Trial};
 use crate::{Context, Failure, save};
 use clap::ValueEnum;
 use lowtide::budget::{human, parse_size};
-use lowtide::format::{Container, Kind as Number, Order as Layout, shape_text};
-use lowtide::{Access, Array, Budget, CacheWish, Error, Result, Shuffle};
+use lowtide::format::Dialect;
+use lowtide::{Access, CacheWish, Error, Result};
 use machine::Machine;
-use report::{Figures, HELD, Kind, Memory, Report, Way};
-use serde_json::{Value, json};
+use report::{Figures, Kind, Memory, Report, Way};
+use serde_json::Value;
 use start::{Start, Wish};
 use std::path::{Path, PathBuf};
+use subject::{Subject, Unit};
 
 /// What runs in each process.
 const WORKER: &str = include_str!("bench/worker.py");
-/// A chunk is so many rows, or so many bytes where that is less.
-const CHUNK_ROWS: u64 = 4096;
-const CHUNK_BYTES: u64 = 2 << 20;
 
-/// Measure every way of access on a file of yours: rows a second, bytes read, and the three kinds of memory
+/// Measure every way of access on files of yours: rows or windows a second, bytes read, and the three kinds of
+/// memory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The file is only read. A cold start drops it from the page cache before each way, so other programs
-that read it have to fetch it from the disk again; --warm does not.
+Files are only read. A cold start drops them from the page cache before each way, so other programs
+that read them have to fetch them from the disk again; --warm does not.
 
-Columns: MB/s counts the rows delivered. read/used is what came from the disk for each byte of them,
-reading ahead included. RssAnon, RssFile and page cache are the most that was added while the way
-ran. pass is how far it got: a way that did not finish was measured on the part that it reached, and
---seconds gives it longer. The disk of a shared machine swings, --rounds takes the best of several.
+Columns: MB/s counts what was delivered, as it is in the file. read/used is what came from the disk
+for each byte of that, reading ahead included. RssAnon, RssFile and page cache are the most that
+was added while the way ran. pass is how far it got. The last line compares whole passes: where a
+way did not finish one, it says what is known, and --seconds gives it longer. The disk of a shared
+machine swings, --rounds takes the best of several.
 
 Examples:
   lowtide bench rows.npy
   lowtide bench rows.npy --order sequential --budget 64MiB --html bench.html
-  lowtide bench rows.bin --dtype float32 --shape -1,128 --warm")]
+  lowtide bench rows.bin --dtype float32 --shape -1,128 --warm
+  lowtide bench train.bin --order with_replacement --batch-size 12 --block-size 1024")]
 pub struct Args {
-    /// The file
+    /// The file; for tokens also a folder, a glob ('data/*.bin', quoted) or a Megatron prefix
     path: PathBuf,
-    /// In which order rows are read
+    /// In which order rows or windows are read; draws with replacement, as nanoGPT's, are for tokens
     #[arg(long, default_value = "shuffled")]
     order: Order,
-    /// Rows in a chunk [default: 4096, fewer where that is more than 2 MiB]
+    /// Windows in a batch of tokens [default: 12]
+    #[arg(long, value_name = "WINDOWS", value_parser = positive)]
+    batch_size: Option<usize>,
+    /// Tokens in a window [default: 1024]
+    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    block_size: Option<usize>,
+    /// The dialect of token files: nanogpt, llmc, megatron, datatrove, npy, olmo or raw
+    #[arg(long, conflicts_with_all = ["shape", "offset"])]
+    format: Option<Dialect>,
+    /// Rows in a chunk of an array [default: 4096, fewer where that is more than 2 MiB]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
     /// How long each way may take
@@ -81,12 +93,31 @@ pub struct Args {
     json: bool,
 }
 
+/// In which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Order {
+pub enum Order {
     Shuffled,
     Sequential,
+    #[value(name = "with_replacement", alias = "with-replacement")]
+    WithReplacement,
 }
 
+impl Order {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shuffled => "shuffled",
+            Self::Sequential => "sequential",
+            Self::WithReplacement => "with_replacement",
+        }
+    }
+}
+
+fn positive(text: &str) -> std::result::Result<usize, String> {
+    text.parse().ok().filter(|&number| number > 0).ok_or_else(|| "expected a whole number from 1 on".into())
+}
+
+/// How long something may take.
 pub fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse::<f64>().map_err(|_| "expected a number of seconds".to_owned())?;
     if (0.01..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.01 and 3600 seconds".into()) }
@@ -97,16 +128,16 @@ fn cache(text: &str) -> Result<CacheWish> {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
-    let bench = Bench::new(args)?;
+    let subject = Subject::open(args)?;
     if let Some(page) = &args.html {
         save::check(page)?;
-        if same_file(page, &args.path) {
+        if subject.paths.iter().any(|path| same_file(page, path)) {
             let what = format!("{}: the page would replace the file that is measured", page.display());
             return Err(Error::argument(what, "give --html another name").into());
         }
     }
     let progress = Progress::new(context.quiet || args.json);
-    let report = bench.run(context, &progress)?;
+    let report = measure(args, subject, context, &progress)?;
     drop(progress);
     if let Some(page) = &args.html {
         save::save(page, page::draw(&report).as_bytes())?;
@@ -127,182 +158,144 @@ fn same_file(a: &Path, b: &Path) -> bool {
     number(a).is_some_and(|a| Some(a) == number(b))
 }
 
-/// An array and how it is to be read.
-struct Bench<'a> {
-    args: &'a Args,
-    array: Array,
-    chunk_rows: u64,
+/// Runs every way, in rounds.
+fn measure(args: &Args, subject: Subject, context: &Context, progress: &Progress) -> Result<Report> {
+    let wish = match (args.cold, args.warm) {
+        (true, _) => Wish::Cold,
+        (_, true) => Wish::Warm,
+        _ => Wish::None,
+    };
+    let (start, note) = Start::decide(wish, &subject.paths, progress)?;
+    let named = subject.paths.first().map_or(args.path.as_path(), PathBuf::as_path);
+    let mut report = Report {
+        seconds: args.seconds,
+        rounds: args.rounds,
+        cache: args.cache.name(),
+        start,
+        machine: Machine::of(named),
+        versions: None,
+        ways: Vec::new(),
+        notes: subject.warnings.iter().cloned().chain(note).collect(),
+        subject,
+    };
+    if report.machine.disk.filesystem.as_deref() == Some("tmpfs") {
+        report.note("a tmpfs is memory itself: what is mapped of it is RssShmem, not RssFile".into());
+    }
+    for number in 0..args.rounds {
+        round(number, args, &mut report, context, progress)?;
+    }
+    note_choice(&mut report);
+    Ok(report)
 }
 
-impl<'a> Bench<'a> {
-    /// Opens the file and refuses what no way could do.
-    fn new(args: &'a Args) -> Result<Self> {
-        let mut options = args.headerless.options()?;
-        if let Some(budget) = args.budget {
-            options = options.budget(Budget::new(budget)?);
+/// Runs every way once, and keeps what is better than before.
+fn round(
+    number: u64,
+    args: &Args,
+    report: &mut Report,
+    context: &Context,
+    progress: &Progress,
+) -> Result<()> {
+    let ours = Access::MANUAL.into_iter().chain([Access::Auto]);
+    let ours = ours.map(|access| (access.name(), format!("lowtide {access}"), Kind::Lowtide));
+    let theirs = report.subject.unit.references();
+    let theirs = theirs.map(|(way, name)| (way, name.to_owned(), Kind::NumPy));
+    let ways: Vec<_> = ours.chain(theirs).collect();
+    let again =
+        if args.rounds > 1 { format!("round {} of {}, ", number + 1, args.rounds) } else { String::new() };
+    let mut first_error = None;
+    for (i, (way, name, kind)) in ways.iter().enumerate() {
+        let shown = format!("{again}{} of {}: {name}", i + 1, ways.len());
+        progress.say(&format!("{shown} …"));
+        if let Some(left) = report.start.prepare(&report.subject.paths, progress)? {
+            report.notes.push(format!("{name} did not start {}: {left}", report.start.name()));
         }
-        let array = options.open(&args.path)?;
-        let row = array.row_bytes() as u64;
-        if array.shape().is_empty() || array.nbytes() == 0 {
-            return Err(Error::unsupported(
-                format!(
-                    "{}: there are no rows to read in an array of shape {}",
-                    array.path().display(),
-                    shape_text(array.shape())
-                ),
-                "",
+        let result = run_way(way, &shown, args, report, context, progress);
+        if let Ok(outcome) = &result {
+            report.versions = versions(outcome).or(report.versions.take());
+            if *kind == Kind::NumPy && report.subject.unit == Unit::Windows && outcome.said["torch"].is_null()
+            {
+                report.note("torch is not installed: nanoGPT's get_batch does the same work in NumPy".into());
+            }
+        }
+        let result = result.map(|outcome| figures(&outcome)).map_err(|error| {
+            let text = error.to_string().replace("\nhint: ", "; ");
+            first_error.get_or_insert(error);
+            text
+        });
+        report.add(Way { name: name.clone(), kind: *kind, result });
+    }
+    if let Some(error) = first_error.filter(|_| report.measured().next().is_none()) {
+        return Err(error);
+    }
+    disk(args, report, progress);
+    Ok(())
+}
+
+/// Runs one way in a process of its own.
+fn run_way(
+    way: &str,
+    name: &str,
+    args: &Args,
+    report: &Report,
+    context: &Context,
+    progress: &Progress,
+) -> Result<Outcome> {
+    // A held map cannot let go of the page cache, and says so: it is here as the baseline.
+    let cache = if way == Access::Map.name() { CacheWish::Auto } else { args.cache };
+    let mut job = report.subject.job.clone();
+    job["way"] = way.into();
+    job["cache"] = cache.name().into();
+    job["seconds"] = args.seconds.into();
+    job["again"] = (report.start == Start::Warm).into();
+    // A glob or a folder of tokens is one stream by the name that the user gave.
+    let path = match report.subject.unit {
+        Unit::Rows => report.subject.paths.first().unwrap_or(&args.path),
+        Unit::Windows => &args.path,
+    };
+    let trial = Trial {
+        whose: "the benchmark",
+        program: WORKER,
+        arguments: vec![path.into(), job.to_string().into()],
+        paths: &report.subject.paths,
+        place: Place::Here,
+    };
+    trial.run(context, |time, mapped| {
+        progress.say(&format!("{name}: {:.0} s, mapped {}", time.as_secs_f64(), human(mapped)));
+    })
+}
+
+/// The disk's own limit, where fio can tell.
+fn disk(args: &Args, report: &mut Report, progress: &Progress) {
+    let row = report.subject.row_bytes;
+    let (job, rows): (_, fn(&fio::Limit, u64) -> u64) = match args.order {
+        Order::Sequential => (fio::Job::sequential(), |limit, row| limit.bytes / row),
+        _ => (fio::Job::random(row, report.machine.disk.block), |limit, _| limit.reads),
+    };
+    progress.say("fio …");
+    match job.run(&report.subject.paths, args.seconds) {
+        Ok(limit) => {
+            let figures = Figures {
+                rows: rows(&limit, row),
+                half_rows: 0,
+                seconds: limit.seconds,
+                read: Some(limit.bytes),
+                memory: None,
+                access: None,
+            };
+            report.add(Way { name: "fio, the disk".into(), kind: Kind::Disk, result: Ok(figures) });
+            let what = match (args.order, report.subject.unit) {
+                (Order::Sequential, _) => "in file order",
+                (_, Unit::Rows) => "one a row; sweeps in file order can exceed it",
+                (_, Unit::Windows) => "one a window",
+            };
+            report.note(format!(
+                "fio: unbuffered reads of {}, {} in flight, {what}",
+                human(job.block),
+                job.depth
             ));
         }
-        let chunk_rows =
-            args.rows.unwrap_or_else(|| CHUNK_ROWS.min(CHUNK_BYTES / row).max(1)).min(array.rows());
-        // Fails now, with the reason, where a chunk does not fit the budget or the order cannot be.
-        let rows = usize::try_from(chunk_rows).unwrap_or(usize::MAX);
-        match args.order {
-            Order::Shuffled => drop(array.shuffled(rows, Shuffle::default())?),
-            Order::Sequential => drop(array.chunks(rows)?),
-        }
-        Ok(Self { args, array, chunk_rows })
-    }
-
-    fn run(&self, context: &Context, progress: &Progress) -> Result<Report> {
-        let (array, path) = (&self.array, self.array.path());
-        let wish = match (self.args.cold, self.args.warm) {
-            (true, _) => Wish::Cold,
-            (_, true) => Wish::Warm,
-            _ => Wish::None,
-        };
-        let (start, note) = Start::decide(wish, &[path.to_owned()], progress)?;
-        let mut report = Report {
-            path: self.args.path.display().to_string(),
-            dtype: array.dtype().to_string(),
-            shape: shape_text(array.shape()),
-            rows: array.rows(),
-            row_bytes: array.row_bytes() as u64,
-            order: self.order_name(),
-            chunk_rows: self.chunk_rows,
-            seconds: self.args.seconds,
-            rounds: self.args.rounds,
-            budget: array.budget().limit(),
-            cache: self.args.cache.name(),
-            start,
-            machine: Machine::of(path),
-            versions: None,
-            ways: Vec::new(),
-            notes: note.into_iter().collect(),
-        };
-        if report.machine.disk.filesystem.as_deref() == Some("tmpfs") {
-            report.note("a tmpfs is memory itself: what is mapped of it is RssShmem, not RssFile".into());
-        }
-        for round in 0..self.args.rounds {
-            self.round(round, &mut report, context, progress)?;
-        }
-        note_choice(&mut report);
-        Ok(report)
-    }
-
-    /// Runs every way once, and keeps what is better than before.
-    fn round(&self, round: u64, report: &mut Report, context: &Context, progress: &Progress) -> Result<()> {
-        let ours = Access::MANUAL.into_iter().chain([Access::Auto]);
-        let ours = ours.map(|access| (access.name(), format!("lowtide {access}"), Kind::Lowtide));
-        let theirs = [("memmap", HELD), ("recreate", "np.memmap per chunk")];
-        let theirs = theirs.map(|(way, name)| (way, name.to_owned(), Kind::NumPy));
-        let again = if self.args.rounds > 1 { format!("round {}: ", round + 1) } else { String::new() };
-        let mut first_error = None;
-        for (way, name, kind) in ours.chain(theirs) {
-            let shown = format!("{again}{name}");
-            progress.say(&format!("{shown} …"));
-            if let Some(left) = report.start.prepare(&[self.array.path().to_owned()], progress)? {
-                report.notes.push(format!("{shown} did not start {}: {left}", report.start.name()));
-            }
-            let result = self.measure(way, &shown, report.start, context, progress);
-            if let Ok(outcome) = &result {
-                report.versions = versions(outcome).or(report.versions.take());
-            }
-            let result = result.map(|outcome| figures(&outcome)).map_err(|error| {
-                let text = error.to_string().replace("\nhint: ", "; ");
-                first_error.get_or_insert(error);
-                text
-            });
-            report.add(Way { name, kind, result });
-        }
-        if let Some(error) = first_error.filter(|_| report.measured().next().is_none()) {
-            return Err(error);
-        }
-        self.disk(report, progress);
-        Ok(())
-    }
-
-    /// Runs one way in a process of its own.
-    fn measure(
-        &self,
-        way: &str,
-        name: &str,
-        start: Start,
-        context: &Context,
-        progress: &Progress,
-    ) -> Result<Outcome> {
-        let layout = self.array.layout();
-        // NumPy itself has no bfloat16; for reading, any two bytes are the same.
-        let dtype = match layout.dtype.kind() {
-            Number::BFloat16 => "<u2".to_owned(),
-            _ => layout.dtype.numpy_str(),
-        };
-        // A held map cannot let go of the page cache, and says so: it is here as the baseline.
-        let cache = if way == Access::Map.name() { CacheWish::Auto } else { self.args.cache };
-        let job = json!({ "way": way, "shuffled": self.args.order == Order::Shuffled, "chunk_rows": self.chunk_rows,
-            "seconds": self.args.seconds, "again": start == Start::Warm, "shape": layout.shape, "dtype": dtype,
-            "offset": layout.offset, "raw": layout.container == Container::Raw,
-            "memory_order": if layout.order == Layout::C { "C" } else { "F" }, "row_bytes": self.array.row_bytes(),
-            "budget": self.array.budget().limit(), "cache": cache.name() });
-        let trial = Trial {
-            whose: "the benchmark",
-            program: WORKER,
-            arguments: vec![self.array.path().into(), job.to_string().into()],
-            paths: &[self.array.path().to_owned()],
-            place: Place::Here,
-        };
-        trial.run(context, |time, mapped| {
-            progress.say(&format!("{name}: {:.0} s, mapped {}", time.as_secs_f64(), human(mapped)));
-        })
-    }
-
-    /// The disk's own limit, where fio can tell.
-    fn disk(&self, report: &mut Report, progress: &Progress) {
-        let row = report.row_bytes;
-        let (job, rows): (_, fn(&fio::Limit, u64) -> u64) = match self.args.order {
-            Order::Shuffled => (fio::Job::random(row, report.machine.disk.block), |limit, _| limit.reads),
-            Order::Sequential => (fio::Job::sequential(), |limit, row| limit.bytes / row),
-        };
-        progress.say("fio …");
-        match job.run(self.array.path(), self.args.seconds) {
-            Ok(limit) => {
-                let figures = Figures {
-                    rows: rows(&limit, row),
-                    seconds: limit.seconds,
-                    read: Some(limit.bytes),
-                    memory: None,
-                    access: None,
-                };
-                report.add(Way { name: "fio, the disk".into(), kind: Kind::Disk, result: Ok(figures) });
-                let what = match self.args.order {
-                    Order::Shuffled => "one a row; sweeps in file order can exceed it",
-                    Order::Sequential => "in file order",
-                };
-                report.note(format!(
-                    "fio: unbuffered reads of {}, {} in flight, {what}",
-                    human(job.block),
-                    job.depth
-                ));
-            }
-            Err(why) => report.note(why),
-        }
-    }
-
-    fn order_name(&self) -> &'static str {
-        match self.args.order {
-            Order::Shuffled => "shuffled",
-            Order::Sequential => "sequential",
-        }
+        Err(why) => report.note(why),
     }
 }
 
@@ -318,6 +311,7 @@ fn figures(outcome: &Outcome) -> Figures {
     let said = |name: &str| outcome.said[name].as_str().map(str::to_owned);
     Figures {
         rows: outcome.rows,
+        half_rows: outcome.said["half_rows"].as_u64().unwrap_or(0),
         seconds: outcome.seconds,
         read: outcome.read,
         memory: Some(Memory { anon: outcome.anon, file: outcome.file, cache: outcome.cache_added }),

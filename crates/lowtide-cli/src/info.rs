@@ -71,14 +71,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if failed { Err(Failure::Said) } else { Ok(()) }
 }
 
+/// What a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     Array,
     Tokens,
 }
 
 fn look(path: &Path, args: &Args) -> Result<Answer> {
-    match kind(path, args)? {
+    match kind(path, &args.headerless, args.format)? {
         Kind::Array => array::look(path, args.headerless.options()?),
         Kind::Tokens => tokens::look(path, args.headerless.dtype()?, args.format),
     }
@@ -86,12 +87,12 @@ fn look(path: &Path, args: &Args) -> Result<Answer> {
 
 /// Whether `path` is an array or tokens, where both could be meant. A `.bin` of integers is tokens, unless it is
 /// given a shape; NumPy's own header makes an array, whatever else reads it.
-fn kind(path: &Path, args: &Args) -> Result<Kind> {
-    let dtype = args.headerless.dtype()?;
-    if args.format.is_some() {
+pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>) -> Result<Kind> {
+    let dtype = headerless.dtype()?;
+    if format.is_some() {
         return Ok(Kind::Tokens);
     }
-    if args.headerless.has_place() || dtype.is_some_and(|dtype| !is_integer(dtype)) {
+    if headerless.has_place() || dtype.is_some_and(|dtype| !is_integer(dtype)) {
         return Ok(Kind::Array);
     }
     if !path.is_file() {

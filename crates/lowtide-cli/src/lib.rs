@@ -96,7 +96,7 @@ pub fn main(
         // As a shell says it: nothing is left to tell whoever pressed Ctrl-C.
         Err(Failure::Error(lowtide::Error::Interrupted)) => 128 + signals::asked().unwrap_or(libc::SIGINT),
         Err(Failure::Error(error)) => {
-            draw::error(&error.to_string());
+            draw::error(&headerless::as_flags(&error.to_string()));
             i32::from(matches!(error, lowtide::Error::Argument { .. })) + 1
         }
     }

@@ -3,23 +3,36 @@
 //! Each bar is an SVG of its own whose lengths are shares, so that text keeps its size on a phone.
 
 use super::report::{Figures, Kind, Report, Way, decimal, percent, whole};
+use super::subject::Unit;
 use lowtide::budget::human;
 use lowtide::meter::escape;
 use std::fmt::Write as _;
 
 const TEMPLATE: &str = include_str!("page.html");
 
+/// What a pale bar is, where there are some.
+const PARTS: &str = "  <p class=\"hint\">A pale bar is the rate of a part: the way did not come to the end of a pass in \
+                     its time, and the first part says little about the rest. The notes say how long it takes.</p>\n";
+
 /// The whole page.
 pub fn draw(report: &Report) -> String {
-    let name = report.path.rsplit('/').next().unwrap_or(&report.path);
-    let sentence = report.sentence().unwrap_or_else(|| report.subject());
+    let subject = &report.subject;
+    let name = subject.path.trim_end_matches('/').rsplit('/').next().unwrap_or(&subject.path);
+    let sentence = report.sentence().unwrap_or_else(|| subject.words());
+    let (unit, rate) = match subject.unit {
+        Unit::Rows => ("rows", "Rows a second"),
+        Unit::Windows => ("windows", "Windows a second"),
+    };
     fill(&[
-        ("PATH", escape(&report.path)),
-        ("TITLE", escape(&format!("{name}, {}", report.order))),
+        ("PATH", escape(&subject.path)),
+        ("TITLE", escape(&format!("{name}, {}", subject.order.name()))),
         ("SENTENCE", escape(&sentence)),
-        ("METHOD", escape(&[report.subject(), report.reading(), report.limits()].join("; "))),
-        ("BUDGET", human(report.budget)),
+        ("METHOD", escape(&[subject.words(), report.reading(), report.limits()].join("; "))),
+        ("BUDGET", human(subject.budget)),
+        ("UNIT", unit.into()),
+        ("RATE", rate.into()),
         ("RATES", rates(report)),
+        ("PARTS", if report.partial().next().is_some() { PARTS.into() } else { String::new() }),
         ("MEMORY", memory(report)),
         ("TABLE", report.ways.iter().map(|way| line(report, way)).collect()),
         ("MACHINE", machine(report)),
@@ -67,12 +80,19 @@ fn rates(report: &Report) -> String {
             Kind::Disk => "disk",
         };
         let value = whole(figures.rate());
+        let part = if report.partial().any(|(partial, _)| partial.name == way.name) { " part" } else { "" };
         let shape = format!(
-            "<rect class=\"{class}\" width=\"{:.2}%\" height=\"100%\" rx=\"4\"/>",
+            "<rect class=\"{class}{part}\" width=\"{:.2}%\" height=\"100%\" rx=\"4\"/>",
             100.0 * figures.rate() / most
         );
         let tone = if best == Some(&way.name) { " best" } else { "" };
-        bar(way, &format!("{}: {value} rows a second", way.name), &shape, tone, &value)
+        bar(
+            way,
+            &format!("{}: {value} {} a second", way.name, report.subject.unit.name()),
+            &shape,
+            tone,
+            &value,
+        )
     };
     report.measured().map(one).collect()
 }
@@ -85,7 +105,7 @@ fn memory(report: &Report) -> String {
     };
     let widest =
         report.measured().filter_map(|(_, figures)| parts(figures)).map(|parts| parts.iter().sum()).max();
-    let scale = 100.0 / (widest.unwrap_or(0).max(report.budget) as f64 * 1.02).max(1.0);
+    let scale = 100.0 / (widest.unwrap_or(0).max(report.subject.budget) as f64 * 1.02).max(1.0);
     let mut bars = String::new();
     for (way, figures) in report.measured() {
         let (Some(parts), Some(memory)) = (parts(figures), figures.memory) else { continue };
@@ -99,7 +119,7 @@ fn memory(report: &Report) -> String {
             );
             from += width;
         }
-        let at = report.budget as f64 * scale;
+        let at = report.subject.budget as f64 * scale;
         let _ =
             write!(shapes, "<line class=\"budget\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"0\" y2=\"100%\"/>");
         let cache = memory.cache.map_or_else(|| "unknown".into(), human);
@@ -123,7 +143,7 @@ fn line(report: &Report, way: &Way) -> String {
     };
     let Ok(figures) = &way.result else { return line + "<td colspan=\"7\">none: see the notes</td></tr>\n" };
     cell(if report.best() == Some(&way.name) { "best" } else { "" }, &whole(figures.rate()));
-    cell("", &decimal(figures.rate() * report.row_bytes as f64 / 1e6));
+    cell("", &decimal(figures.rate() * report.subject.row_bytes as f64 / 1e6));
     cell("", &report.read_per_byte(figures).map_or_else(|| "unknown".into(), decimal));
     if let Some(memory) = figures.memory {
         for (bytes, over) in report.parts(memory) {
@@ -144,8 +164,8 @@ fn machine(report: &Report) -> String {
     let versions =
         report.versions.as_ref().map(|(python, numpy)| format!(", Python {python}, NumPy {numpy}"));
     let pairs = [
-        ("file", report.path.clone()),
-        ("array", format!("{} of {}, {}", report.shape, report.dtype, human(report.bytes()))),
+        ("file", report.subject.path.clone()),
+        ("what", report.subject.shape.clone()),
         ("disk", machine.disk.words()),
         ("processor", format!("{}, {cores}", machine.processor.clone().unwrap_or_else(unknown))),
         (
@@ -154,7 +174,7 @@ fn machine(report: &Report) -> String {
         ),
         ("kernel", format!("Linux {}", machine.kernel.clone().unwrap_or_else(unknown))),
         ("versions", format!("lowtide {}{}", env!("CARGO_PKG_VERSION"), versions.unwrap_or_default())),
-        ("settings", format!("budget {}, cache={:?}", human(report.budget), report.cache)),
+        ("settings", format!("budget {}, cache={:?}", human(report.subject.budget), report.cache)),
         ("measured", machine.when.clone()),
     ];
     let lines = pairs.iter().map(|(name, value)| format!("    <dt>{name}</dt><dd>{}</dd>\n", escape(value)));
@@ -162,10 +182,11 @@ fn machine(report: &Report) -> String {
 }
 
 fn notes(report: &Report) -> String {
-    if report.notes.is_empty() {
+    let notes = report.notes();
+    if notes.is_empty() {
         return String::new();
     }
-    let notes = report.notes.iter().map(|note| format!("<li>{}</li>\n", escape(note)));
+    let notes = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note)));
     let notes = notes.collect::<Vec<_>>().concat();
     format!(
         "<section aria-labelledby=\"notes\">\n  <h2 id=\"notes\">Notes</h2>\n  <ul class=\"notes\">\n{notes}  </ul>\n</section>\n"

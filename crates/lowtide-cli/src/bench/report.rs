@@ -1,7 +1,10 @@
 //! What a benchmark found, as a table and as JSON. [`page`](super::page) draws the same as a page.
 
+use super::Order;
+use super::compare::{Pass, Ratio};
 use super::machine::Machine;
 use super::start::Start;
+use super::subject::{Subject, Unit};
 use crate::draw::{self, BOLD, Cell, DIM, GREEN, RED, thousands};
 use lowtide::budget::human;
 use serde_json::{Value, json};
@@ -9,16 +12,9 @@ use serde_json::{Value, json};
 /// Everything there is to say.
 #[derive(Debug)]
 pub struct Report {
-    pub path: String,
-    pub dtype: String,
-    pub shape: String,
-    pub rows: u64,
-    pub row_bytes: u64,
-    pub order: &'static str,
-    pub chunk_rows: u64,
+    pub subject: Subject,
     pub seconds: f64,
     pub rounds: u64,
-    pub budget: u64,
     pub cache: &'static str,
     pub start: Start,
     pub machine: Machine,
@@ -48,6 +44,8 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Figures {
     pub rows: u64,
+    /// What had come in half of the time.
+    pub half_rows: u64,
     pub seconds: f64,
     /// Bytes fetched from the disk.
     pub read: Option<u64>,
@@ -64,9 +62,6 @@ pub struct Memory {
     pub file: u64,
     pub cache: Option<u64>,
 }
-
-/// The name of the reference that all others are compared with.
-pub const HELD: &str = "np.memmap held";
 
 impl Figures {
     /// Rows a second.
@@ -89,10 +84,6 @@ impl Figures {
 }
 
 impl Report {
-    pub fn bytes(&self) -> u64 {
-        self.rows * self.row_bytes
-    }
-
     /// Adds what one round of a way brought, or keeps what was better before.
     pub fn add(&mut self, way: Way) {
         if let Err(why) = &way.result {
@@ -122,16 +113,29 @@ impl Report {
         self.ways.iter().filter_map(|way| Some((way, way.result.as_ref().ok()?)))
     }
 
-    /// The fastest way; the disk's limit is none.
+    /// What all ways are measured by.
+    pub fn pass(&self) -> Pass {
+        let settled = self.start == Start::Warm
+            || self.subject.order == Order::Sequential
+            || self.subject.bytes() > self.machine.room;
+        Pass { rows: self.subject.rows, settled }
+    }
+
+    /// The ways whose rate is that of a part: the disk's limit has no pass.
+    pub fn partial(&self) -> impl Iterator<Item = (&Way, &Figures)> {
+        self.measured().filter(|(way, figures)| way.kind != Kind::Disk && !self.pass().is_known(figures))
+    }
+
+    /// The fastest way over a whole pass.
     pub fn best(&self) -> Option<&str> {
-        let ways = self.measured().filter(|(way, _)| way.kind != Kind::Disk);
+        let ways = self.measured().filter(|(way, f)| way.kind != Kind::Disk && self.pass().is_known(f));
         ways.max_by(|a, b| a.1.rate().total_cmp(&b.1.rate())).map(|(way, _)| way.name.as_str())
     }
 
     /// Whether `RssAnon` and `RssFile` together are more than was allowed. Chunks that were handed out are the
     /// caller's: it has one in its hands while the next one comes. An interpreter's own heap moves by a few MiB.
     pub fn exceeds(&self, memory: Memory) -> bool {
-        memory.anon + memory.file > self.budget + 2 * self.chunk_rows * self.row_bytes + (4 << 20)
+        memory.anon + memory.file > self.subject.budget + 2 * self.subject.chunk_bytes + (4 << 20)
     }
 
     /// `RssAnon` and `RssFile`, and which of them is to blame where they exceed the budget.
@@ -142,23 +146,12 @@ impl Report {
 
     /// Bytes fetched from the disk for each byte of the rows that were delivered.
     pub fn read_per_byte(&self, figures: &Figures) -> Option<f64> {
-        Some(figures.read? as f64 / (figures.rows * self.row_bytes).max(1) as f64)
+        Some(figures.read? as f64 / (figures.rows * self.subject.row_bytes).max(1) as f64)
     }
 
     /// How far a way got, in passes over the file.
     pub fn passes(&self, figures: &Figures) -> f64 {
-        figures.rows as f64 / self.rows.max(1) as f64
-    }
-
-    /// What was measured, in a line.
-    pub fn subject(&self) -> String {
-        format!(
-            "{} rows of {}, {} of {}",
-            thousands(self.rows),
-            human(self.row_bytes),
-            human(self.bytes()),
-            self.dtype
-        )
+        figures.rows as f64 / self.subject.rows.max(1) as f64
     }
 
     /// How the rows were read.
@@ -168,27 +161,52 @@ impl Report {
             Start::Warm => "from a warm page cache",
             Start::AsFound => "with the page cache as it was found",
         };
-        format!("{} chunks of {} rows, {start}", self.order, thousands(self.chunk_rows))
+        format!("{}, {start}", self.subject.reading())
     }
 
     /// Within which limits.
     pub fn limits(&self) -> String {
         let rounds =
             if self.rounds > 1 { format!("the best of {} rounds, ", self.rounds) } else { String::new() };
-        format!("budget {}, {rounds}at most {} s a way", human(self.budget), self.seconds)
+        format!("budget {}, {rounds}at most {} s a way", human(self.subject.budget), self.seconds)
     }
 
-    /// The default way against the way that everybody knows.
+    /// The default way against the way that everybody knows, over a whole pass.
     pub fn sentence(&self) -> Option<String> {
+        let (_, reference) = self.subject.unit.references()[0];
         let figures =
             |name: &str| self.measured().find(|(way, _)| way.name == name).map(|(_, figures)| figures);
-        let (ours, theirs) = (figures("lowtide auto")?, figures(HELD)?);
+        let (ours, theirs) = (figures("lowtide auto")?, figures(reference)?);
+        let unit = self.subject.unit.name();
+        let ratio = match self.pass().compare(ours, theirs) {
+            Ratio::Is(ratio) => format!("{} the {unit}/s of {reference}", times(ratio)),
+            Ratio::AtLeast(ratio) => format!("at least {} the {unit}/s of {reference}", times(ratio)),
+            Ratio::AtMost(ratio) => format!("at most {} the {unit}/s of {reference}", times(ratio)),
+            Ratio::Unknown => format!("no fair ratio to {reference} (not both came to the end of a pass)"),
+        };
         let memory = |f: &Figures| f.memory.map_or(0, |m| m.anon + m.file);
         Some(format!(
-            "lowtide auto: {} the rows/s of np.memmap held, with {} of RssAnon + RssFile against {}",
-            times(ours.rate() / theirs.rate()),
+            "lowtide auto: {ratio}, with {} of RssAnon + RssFile against {}",
             human(memory(ours)),
             human(memory(theirs))
+        ))
+    }
+
+    /// What would let everybody finish a pass.
+    fn longer(&self) -> Option<String> {
+        let names: Vec<&str> = self.partial().map(|(way, _)| way.name.as_str()).collect();
+        let most = self.partial().map(|(_, figures)| 1.2 * self.pass().seconds(figures)).reduce(f64::max)?;
+        let all = self.measured().filter(|(way, _)| way.kind != Kind::Disk).count() == names.len();
+        let names = if all { "all ways".to_owned() } else { names.join(", ") };
+        let hint = if most <= 3600.0 {
+            format!("--seconds {} should be enough", most.ceil())
+        } else {
+            "a whole one would take more than an hour".to_owned()
+        };
+        Some(format!(
+            "{names}: not at the end of a pass in {} s. The first part of a pass says little about the rest, so these \
+             rates are not compared; {hint}",
+            self.seconds
         ))
     }
 
@@ -201,10 +219,16 @@ impl Report {
             machine["python"] = python.as_str().into();
             machine["numpy"] = numpy.as_str().into();
         }
-        json!({ "path": self.path, "dtype": self.dtype, "shape": self.shape, "rows": self.rows,
-            "row_bytes": self.row_bytes, "bytes": self.bytes(), "order": self.order, "chunk_rows": self.chunk_rows,
-            "seconds": self.seconds, "rounds": self.rounds, "budget_bytes": self.budget, "cache": self.cache, "start": self.start.name(),
-            "machine": machine, "ways": ways, "notes": self.notes })
+        let subject = &self.subject;
+        let mut answer = json!({ "path": subject.path, "unit": subject.unit.name(), "rows": subject.rows,
+            "row_bytes": subject.row_bytes, "bytes": subject.bytes(), "order": subject.order.name(),
+            "chunk_rows": subject.chunk_rows, "seconds": self.seconds, "rounds": self.rounds,
+            "budget_bytes": subject.budget, "cache": self.cache, "start": self.start.name(), "machine": machine,
+            "ways": ways, "sentence": self.sentence(), "notes": self.notes() });
+        if let (Value::Object(answer), Value::Object(more)) = (&mut answer, subject.json.clone()) {
+            answer.extend(more);
+        }
+        answer
     }
 
     fn way_json(&self, way: &Way) -> Value {
@@ -213,32 +237,49 @@ impl Report {
             Kind::NumPy => "numpy",
             Kind::Disk => "disk",
         };
-        match &way.result {
-            Err(error) => json!({ "name": way.name, "kind": kind, "error": error }),
-            Ok(f) => json!({ "name": way.name, "kind": kind, "rows": f.rows, "seconds": f.seconds,
-                "rows_per_second": f.rate(), "bytes_per_second": f.rate() * self.row_bytes as f64,
-                "read_bytes": f.read, "read_per_byte_used": self.read_per_byte(f),
-                "added_anon_bytes": f.memory.map(|m| m.anon), "added_file_bytes": f.memory.map(|m| m.file),
-                "added_cache_bytes": f.memory.and_then(|m| m.cache),
-                "access": f.access.as_ref().map(|(access, _)| access), "why": f.access.as_ref().map(|(_, why)| why) }),
+        let f = match &way.result {
+            Err(error) => return json!({ "name": way.name, "kind": kind, "error": error }),
+            Ok(figures) => figures,
+        };
+        let mut answer = json!({ "name": way.name, "kind": kind, "rows": f.rows, "seconds": f.seconds,
+            "rows_per_second": f.rate(), "bytes_per_second": f.rate() * self.subject.row_bytes as f64,
+            "passes": self.passes(f), "rate_of_a_pass": way.kind != Kind::Disk && self.pass().is_known(f),
+            "read_bytes": f.read, "read_per_byte_used": self.read_per_byte(f),
+            "added_anon_bytes": f.memory.map(|m| m.anon), "added_file_bytes": f.memory.map(|m| m.file),
+            "added_cache_bytes": f.memory.and_then(|m| m.cache),
+            "access": f.access.as_ref().map(|(access, _)| access), "why": f.access.as_ref().map(|(_, why)| why) });
+        if self.subject.unit == Unit::Windows {
+            answer["batches_per_second"] = (f.rate() / self.subject.chunk_rows as f64).into();
         }
+        answer
+    }
+
+    /// All notes, with what would make the comparison whole.
+    pub fn notes(&self) -> Vec<String> {
+        self.longer().into_iter().chain(self.notes.iter().cloned()).collect()
     }
 
     /// The table, for people.
     pub fn print(&self) {
-        anstream::println!("{BOLD}{}{BOLD:#}: {}", self.path, self.subject());
-        let disk = self.machine.disk.words();
-        anstream::println!("{DIM}{}\n{}; {disk}{DIM:#}\n", self.reading(), self.limits());
+        anstream::println!("{BOLD}{}{BOLD:#}: {}", self.subject.path, self.subject.words());
+        draw::paragraph(&self.reading(), DIM);
+        draw::paragraph(&format!("{}; {}", self.limits(), self.machine.disk.words()), DIM);
+        anstream::println!();
         let best = self.best();
         let rows: Vec<Vec<Cell>> =
             self.ways.iter().map(|way| self.line(way, best == Some(&way.name))).collect();
-        draw::table(&["", "rows/s", "MB/s", "read/used", "RssAnon", "RssFile", "page cache", "pass"], &rows);
+        let rate = format!("{}/s", self.subject.unit.name());
+        let head = ["", &rate, "MB/s", "read/used", "RssAnon", "RssFile", "page cache", "pass"];
+        let missing = draw::table_that_fits(&head, &rows, &[2, 3, 6, 4]);
         anstream::println!();
         if let Some(sentence) = self.sentence() {
-            anstream::println!("{sentence}");
+            draw::paragraph(&sentence, BOLD);
         }
-        for note in &self.notes {
-            draw::note(note);
+        for note in self.notes() {
+            draw::note(&note);
+        }
+        if !missing.is_empty() {
+            draw::note(&format!("a wider terminal also shows {}", missing.join(", ")));
         }
     }
 
@@ -251,7 +292,7 @@ impl Report {
         };
         let rate = Cell::from(whole(figures.rate()));
         line.push(if best { rate.styled(GREEN) } else { rate });
-        line.push(decimal(figures.rate() * self.row_bytes as f64 / 1e6).into());
+        line.push(decimal(figures.rate() * self.subject.row_bytes as f64 / 1e6).into());
         line.push(self.read_per_byte(figures).map_or_else(|| "unknown".into(), decimal).into());
         if let Some(memory) = figures.memory {
             for (bytes, over) in self.parts(memory) {
@@ -300,7 +341,7 @@ mod tests {
 
     fn round(rows: u64, anon: u64, cache: Option<u64>) -> Figures {
         let memory = Some(Memory { anon, file: 7, cache });
-        Figures { rows, seconds: 2.0, read: Some(rows), memory, access: None }
+        Figures { rows, half_rows: rows / 2, seconds: 2.0, read: Some(rows), memory, access: None }
     }
 
     #[test]

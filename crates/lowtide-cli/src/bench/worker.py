@@ -1,5 +1,7 @@
 """One way of ``lowtide bench``: go through the file for so many seconds, and say how far it got."""
 
+import bisect
+import contextlib
 import itertools
 import json
 import os
@@ -8,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 
@@ -17,11 +20,36 @@ import lowtide
 PERMUTED = 1 << 24
 # A chunk that comes sooner than this was ready.
 READY = 0.05
+# How far it was is noted so many times.
+MARKS = 64
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+warnings.simplefilter("ignore")  # what a file looks like is said once, by whoever started us
 path, job = sys.argv[1], json.loads(sys.argv[2])
-way, shuffled, rows_per_chunk, limit = job["way"], job["shuffled"], job["chunk_rows"], job["seconds"]
-length = job["shape"][0]
+way, order, rows_per_chunk, limit = job["way"], job["order"], job["chunk_rows"], job["seconds"]
+length = job["rows"]
+torch = None
+if job["unit"] == "windows" and way in ("memmap", "recreate"):
+    with contextlib.suppress(ImportError):  # NumPy does the same work
+        import torch
+
+
+class Numbers:
+    """Row numbers in the order that was asked for, drawn beforehand: that is not what is measured."""
+
+    def __init__(self):
+        """Draw."""
+        self.random = np.random.default_rng(1)
+        few = order == "shuffled" and length <= PERMUTED
+        self.permuted = self.random.permutation(length) if few else None
+
+    def __call__(self, start, stop):
+        """The rows of one chunk."""
+        if order == "sequential":
+            return np.arange(start, stop)
+        if self.permuted is not None:
+            return self.permuted[start:stop]
+        return self.random.integers(0, length, stop - start)
 
 
 class NumPy:
@@ -30,11 +58,8 @@ class NumPy:
     ahead = 0
 
     def __init__(self):
-        """Draw the order beforehand: it is not what is measured."""
-        self.access, self.why, self.held = None, None, None
-        self.random = np.random.default_rng(1)
-        few = shuffled and length <= PERMUTED
-        self.order = self.random.permutation(length) if few else None
+        """Nothing is mapped yet."""
+        self.access, self.why, self.held, self.numbers = None, None, None, Numbers()
 
     def map(self):
         """Map the file."""
@@ -48,12 +73,10 @@ class NumPy:
             if way == "recreate":
                 rows = self.held = self.map()
             stop = min(start + rows_per_chunk, length)
-            if not shuffled:
+            if order == "sequential":
                 yield np.array(rows[start:stop])  # a slice alone would read nothing
-            elif self.order is not None:
-                yield rows[self.order[start:stop]]
             else:
-                yield rows[self.random.integers(0, length, stop - start)]
+                yield rows[self.numbers(start, stop)]
 
 
 class Lowtide:
@@ -71,7 +94,7 @@ class Lowtide:
             described = {key: job[key] for key in ("dtype", "shape", "offset")} if job["raw"] else {}
             settings = {key: job[key] for key in ("cache", "budget")}
             self.array = lowtide.open(path, access=way, **settings, **described)
-        if shuffled:
+        if order == "shuffled":
             self.it = self.array.shuffled(rows_per_chunk, seed=1, epoch=epoch, rank=0, world_size=1)
         else:
             self.it = self.array.chunks(rows_per_chunk)
@@ -88,6 +111,94 @@ class Lowtide:
         return self.it.why
 
 
+class NanoGPT:
+    """nanoGPT's get_batch: windows sliced and widened twice, from a map made anew for every batch or held."""
+
+    ahead = 0
+
+    def __init__(self):
+        """Nothing is mapped yet. Of many files, only those that hold a whole window are drawn from."""
+        self.access, self.why, self.held, self.numbers = None, None, {}, Numbers()
+        self.block = job["block_size"]
+        self.files = [file for file in job["files"] if file[2] > self.block]
+        self.ends = list(itertools.accumulate(count for _, _, count in self.files))
+
+    def data(self, file):
+        """The map of a file; for each batch the first use makes it."""
+        if file not in self.held:
+            name, offset, count = self.files[file]
+            self.held[file] = np.memmap(name, job["dtype"], "r", offset=offset, shape=(count,))
+        return self.held[file]
+
+    def place(self, start):
+        """Which file a window is in, and where: one that would reach into the next ends with its file."""
+        file = min(bisect.bisect_right(self.ends, start), len(self.ends) - 1)
+        count = self.files[file][2]
+        return self.data(file), min(start - (self.ends[file] - count), count - self.block - 1)
+
+    def starts(self, start, stop):
+        """Where the windows of one batch begin."""
+        if order == "with_replacement":
+            return self.numbers.random.integers(0, self.ends[-1] - self.block, stop - start)
+        return self.numbers(start, stop) * self.block
+
+    def chunks(self, _epoch):
+        """One pass."""
+        block, stack = self.block, torch.stack if torch else np.stack
+        if not self.files:
+            raise ValueError(f"no file has {block + 1} tokens, and a map does not reach into the next")
+
+        def widened(data, start):
+            window = data[start : start + block].astype(np.int64)
+            return torch.from_numpy(window) if torch else window
+
+        for start in range(0, length, rows_per_chunk):
+            if way == "recreate":
+                self.held.clear()
+            ix = self.starts(start, min(start + rows_per_chunk, length))
+            if len(self.files) == 1:  # as nanoGPT writes it, down to the type of i
+                data, ix = self.data(0), torch.from_numpy(ix) if torch else ix
+                windows = [(data, i) for i in ix]
+            else:
+                windows = [self.place(int(i)) for i in ix]
+            x = stack([widened(data, i) for data, i in windows])
+            y = stack([widened(data, i + 1) for data, i in windows])
+            if y[0, 0] != windows[0][0][windows[0][1] + 1]:
+                raise ValueError("this is not the next token")
+            yield x.numpy() if torch else x
+
+
+class Loader:
+    """Lowtide's loader with one way of access."""
+
+    def __init__(self):
+        """Nothing is opened yet: opening is measured."""
+        self.loader = None
+        self.ahead = job["budget"] // job["row_bytes"]
+
+    def chunks(self, _epoch):
+        """One pass: the loader goes on with the next epoch by itself."""
+        if self.loader is None:
+            described = {"dtype": job["given_dtype"], "format": job["format"]}
+            settings = {key: job[key] for key in ("cache", "budget")}
+            tokens = lowtide.tokens(path, access=way, **settings, **described)
+            self.loader = tokens.loader(
+                rows_per_chunk, job["block_size"], order=order, seed=1, rank=0, world_size=1
+            )
+        for x, _ in self.loader:
+            yield x
+
+    @property
+    def access(self):
+        """What ``auto`` took."""
+        return self.loader.access
+
+    @property
+    def why(self):
+        """And why."""
+        return self.loader.why
+
+
 class Pass(threading.Thread):
     """Takes chunks until the time is up, and then what is ready: whoever reads far ahead gets its rows in
     bursts, and a cut in the middle of one would count the reading without the rows.
@@ -98,6 +209,7 @@ class Pass(threading.Thread):
         super().__init__(daemon=True)
         self.reader, self.told, self.late, self.error, self.total = reader, None, None, None, 0.0
         self.taken, self.why = [], None
+        self.marks = [(0.0, 0)] * MARKS
 
     def run(self):
         """Go through the file, again and again where it is in memory anyway."""
@@ -115,6 +227,7 @@ class Pass(threading.Thread):
         """Note what came, and whether to go on."""
         now = time.perf_counter() - began
         rows += self.told["rows"] if self.told else 0
+        self.marks[min(int(now / limit * MARKS), MARKS - 1)] = now, rows
         if now > limit and self.late is None:
             self.late = rows
         if self.reader.access not in self.taken:
@@ -122,7 +235,13 @@ class Pass(threading.Thread):
         if self.why is None:
             self.why = self.reader.why  # later ones tell what this pass itself brought into memory
         self.told = {"rows": rows, "seconds": now, "access": self.taken, "why": self.why}
-        return self.late is None or rows - self.late < self.reader.ahead
+        if self.late is None:
+            return True
+        return rows - self.late < self.reader.ahead and now < limit + max(limit, 0.5)
+
+    def half(self):
+        """The rows that had come in half of the time."""
+        return max(rows for when, rows in self.marks if when <= self.told["seconds"] / 2)
 
     def over(self):
         """Whether it has ended or the time is up and nothing is ready."""
@@ -132,7 +251,10 @@ class Pass(threading.Thread):
         return told is not None and now > limit and now - told["seconds"] > READY
 
 
-reader = NumPy() if way in ("memmap", "recreate") else Lowtide()
+if job["unit"] == "rows":
+    reader = NumPy() if way in ("memmap", "recreate") else Lowtide()
+else:
+    reader = NanoGPT() if way in ("memmap", "recreate") else Loader()
 reading = Pass(reader)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -142,8 +264,11 @@ reading.join(limit)
 while not reading.over():
     reading.join(0.005)
 told = reading.told or {"rows": 0, "seconds": time.perf_counter() - began}
+if reading.told:
+    told["half_rows"] = reading.half()
 if reading.error:
     told["error"] = reading.error
-print(json.dumps({**told, "python": platform.python_version(), "numpy": np.__version__}), flush=True)
+told |= {"python": platform.python_version(), "numpy": np.__version__, "torch": torch and torch.__version__}
+print(json.dumps(told), flush=True)
 sys.stdin.readline()
 os._exit(0)  # a thread of ours may still read
