@@ -3,7 +3,8 @@
     python bench/picture.py        runs the three, keeps them in bench/runs/DATE-watch, draws docs/memory.svg
     python bench/picture.py RUN    draws again from a run that was kept
 
-The job: rows of 512 bytes of a file, in shuffled order, 4,096 at a time, from a cold page cache.
+The job: rows of 512 bytes of a file, in random order, 256 at a time, from a cold page cache, as far as each side
+comes in its time, in a control group of half the file's size, page cache included. Lowtide has its default settings.
 """
 
 import argparse
@@ -19,45 +20,54 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness import cgroup
+
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 1 << 30
 MIB = 1 << 20
 
 START = """
-import os, sys, time
+import json, sys, time
 path, seconds = sys.argv[1], float(sys.argv[2])
 begin = time.monotonic()
 def over():
     return time.monotonic() - begin > seconds
+done, why = 0, "np.memmap"
 """
 HELD = """
 import numpy as np
 rows = np.memmap(path, np.float32, "r").reshape(-1, 128)
 random = np.random.default_rng(0)
 while not over():
-    rows[random.integers(0, len(rows), 4096)].copy()
+    done += len(rows[random.integers(0, len(rows), 256)].copy())
 """
 RECREATED = """
 import numpy as np
 random = np.random.default_rng(0)
 while not over():
     rows = np.memmap(path, np.float32, "r").reshape(-1, 128)
-    rows[random.integers(0, len(rows), 4096)].copy()
+    done += len(rows[random.integers(0, len(rows), 256)].copy())
 """
 LOWTIDE = """
 import lowtide
-rows = lowtide.open(path, dtype="float32", shape=(-1, 128), budget="256MiB", cache="drop")
+rows = lowtide.open(path, dtype="float32", shape=(-1, 128))
 epoch = 0
 while not over():
-    for chunk in rows.shuffled(4096, seed=0, epoch=epoch):
+    it = rows.shuffled(256, seed=0, epoch=epoch)
+    why = f"access={it.access}: {it.why}"
+    for chunk in it:
+        done += len(chunk)
         if over():
             break
     epoch += 1
 """
+END = """
+print(json.dumps({"rows": done, "seconds": time.monotonic() - begin, "why": why}))
+"""
 SIDES = [
     ("memmap", "np.memmap, held", HELD),
     ("recreated", "a new np.memmap per batch", RECREATED),
-    ("lowtide", "Lowtide, budget 256 MiB", LOWTIDE),
+    ("lowtide", "Lowtide, default settings", LOWTIDE),
 ]
 
 
@@ -81,16 +91,22 @@ def drop(path: Path) -> None:
 def run(folder: Path, size: int, seconds: float, where: str | None) -> None:
     """Run the three sides, and keep what was seen."""
     folder.mkdir(parents=True)
-    with tempfile.TemporaryDirectory(dir=where) as name:
+    said = {}
+    with tempfile.TemporaryDirectory(dir=where) as name, cgroup(size // 2) as group:
+        if group is None:
+            sys.exit("a control group is needed, and cannot be made here")
         data = Path(name) / "rows.bin"
         make_file(data, size)
         for side, _, program in SIDES:
             script = folder / f"{side}_program.py"
-            script.write_text(START + program)
+            script.write_text(START + program + END)
             drop(data)
-            command = [sys.executable, "-m", "lowtide", "watch", "--quiet", "--file", str(data)]
+            command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)]
+            command += [sys.executable, "-m", "lowtide", "watch", "--quiet", "--file", str(data)]
             command += ["--json", str(folder / f"{side}.json")]
-            subprocess.run([*command, "--", sys.executable, str(script), str(data), str(seconds)], check=True)
+            command += ["--", sys.executable, str(script), str(data), str(seconds)]
+            lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+            said[side] = json.loads(next(line for line in lines if line.startswith("{")))
             report = folder / f"{side}.json"
             report.write_text(without_paths(report.read_text(), {folder: ".", data.parent: "."}))
     device = {"read_ahead_kb": read_ahead(Path(where or tempfile.gettempdir()))}
@@ -100,8 +116,10 @@ def run(folder: Path, size: int, seconds: float, where: str | None) -> None:
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "python": platform.python_version(),
         "file_bytes": size,
+        "limit_bytes": size // 2,
         "seconds": seconds,
-        "command": "python bench/picture.py",
+        "command": f"python bench/picture.py --gib {size / GIB:g} --seconds {seconds:g}",
+        "sides": said,
         **device,
     }
     (folder / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
@@ -133,10 +151,13 @@ def human(size: float) -> str:
 STYLE = """
   text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1b2230 }
   .muted { fill: #5b6577; font-size: 12px } .title { font-weight: 650; font-size: 15px }
+  .rows { font-size: 14px }
+  .limit { stroke: #c02a33; stroke-dasharray: 5 4 }
   .grid { stroke: #e3e7ee } .card { fill: #ffffff }
   .anon { fill: #2f6fde } .file { fill: #e2972c } .cache { fill: #3aa79b } path { fill-opacity: .85 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6eaf2 } .muted { fill: #98a3b6 } .grid { stroke: #2a3342 } .card { fill: #0d1117 }
+    .limit { stroke: #ff7a80 }
     .anon { fill: #5b93f5 } .file { fill: #eeb04f } .cache { fill: #4fc4b6 }
   }
 """
@@ -146,20 +167,22 @@ def draw(folder: Path) -> str:
     """Three stacked charts with one scale."""
     reports = [json.loads((folder / f"{side}.json").read_text()) for side, _, _ in SIDES]
     machine = json.loads((folder / "machine.json").read_text())
-    width, height, left, gap, top = 1000, 372, 62, 26, 84
+    width, height, left, gap, top = 1000, 378, 62, 26, 90
     plot_width, plot_height = (width - left - 12 - 2 * gap) / 3, 190
 
     def stack(sample):
         rest = max(0, (sample["cache_bytes"] or 0) - sample["file_bytes"])
         return [("anon", sample["anon_bytes"]), ("file", sample["file_bytes"]), ("cache", rest)]
 
-    highest = max(sum(v for _, v in stack(sample)) for report in reports for sample in report["samples"])
+    limit = machine["limit_bytes"]
+    tallest = max(sum(v for _, v in stack(sample)) for report in reports for sample in report["samples"])
+    highest = max(limit, tallest)
     end = max(report["seconds"] for report in reports)
     step = next(step * GIB for step in (0.25, 0.5, 1, 2, 4, 8, 16) if highest / (step * GIB) <= 5)
     scale = plot_height / (highest * 1.04)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
-        f"<title>Memory of three ways to read shuffled rows of a {human(machine['file_bytes'])} file</title>",
+        f"<title>Memory of three ways to read random rows of a {human(machine['file_bytes'])} file</title>",
         f'<style>{STYLE}</style><rect class="card" width="{width}" height="{height}" rx="8"/>',
     ]
     x = left
@@ -171,6 +194,8 @@ def draw(folder: Path) -> str:
         out.append(f'<rect class="{kind}" x="{x}" y="16" width="12" height="12" rx="3"/>')
         out.append(f'<text x="{x + 18}" y="27">{name}</text>')
         x += 40 + 7 * len(name)
+    out.append(f'<line class="limit" x1="{x}" x2="{x + 22}" y1="22" y2="22"/>')
+    out.append(f'<text x="{x + 28}" y="27">limit, page cache included: {human(limit)}</text>')
     level = 0.0
     base = top + plot_height
     while level <= highest * 1.04:
@@ -179,7 +204,7 @@ def draw(folder: Path) -> str:
         label = "0" if level == 0 else human(level)
         out.append(f'<text class="muted" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
         level += step
-    for number, ((_, title, _), report) in enumerate(zip(SIDES, reports, strict=True)):
+    for number, ((side, title, _), report) in enumerate(zip(SIDES, reports, strict=True)):
         x0 = left + number * (plot_width + gap)
         points = [(x0 + sample["seconds"] / end * plot_width, stack(sample)) for sample in report["samples"]]
         lower = [0.0] * len(points)
@@ -191,16 +216,22 @@ def draw(folder: Path) -> str:
             back = [f"{x:.1f},{base - v * scale:.1f}" for (x, _), v in zip(points, lower, strict=True)]
             out.append(f'<path class="{kind}" d="M{there.replace(" ", "L")}L{"L".join(reversed(back))}Z"/>')
             lower = upper
-        out.append(f'<text class="title" x="{x0:.0f}" y="{top - 24}">{html.escape(title)}</text>')
-        out.append(f'<text class="muted" x="{x0:.0f}" y="{top - 8}">verdict: {report["verdict"]}</text>')
+        out.append(f'<text class="title" x="{x0:.0f}" y="{top - 27}">{html.escape(title)}</text>')
+        told = machine["sides"][side]
+        count = f"{told['rows']:,} rows in {told['seconds']:.0f} s"
+        out.append(f'<text class="rows" x="{x0:.0f}" y="{top - 6}">{count}</text>')
         caption = f"anonymous {human(report['peak_anon_bytes'])} · mapped {human(report['peak_file_bytes'])}"
         out.append(f'<text class="muted" x="{x0:.0f}" y="{base + 36}">peaks: {caption}</text>')
         out.append(f'<text class="muted" x="{x0:.0f}" y="{base + 18}">0 s</text>')
         x1, y = f"{x0 + plot_width:.0f}", base + 18
         out.append(f'<text class="muted" x="{x1}" y="{y}" text-anchor="end">{end:.0f} s</text>')
         cache = human(report["peak_cache_bytes"] or 0)
-        out.append(f'<text class="muted" x="{x0:.0f}" y="{base + 54}">page cache {cache}</text>')
-    facts = f"{human(machine['file_bytes'])} file, cold; shuffled rows of 512 bytes"
+        told = f"page cache {cache} · verdict: {report['verdict']}"
+        out.append(f'<text class="muted" x="{x0:.0f}" y="{base + 54}">{told}</text>')
+    y = base - limit * scale
+    out.append(f'<line class="limit" x1="{left}" x2="{width - 12}" y1="{y:.1f}" y2="{y:.1f}"/>')
+    facts = f"{human(machine['file_bytes'])} file in {human(limit)} of memory, cold page cache"
+    facts += "; random rows of 512 bytes, 256 at a time"
     facts += f"; read_ahead_kb {machine['read_ahead_kb']}"
     out.append(
         f'<text class="muted" x="{left}" y="{height - 14}">{facts}. Run: bench/runs/{folder.name}</text>'
@@ -216,7 +247,7 @@ def main() -> None:
     )
     parser.add_argument("run", nargs="?", type=Path, help="a folder of bench/runs to draw again")
     parser.add_argument("--gib", type=float, default=4)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=16)
     parser.add_argument("--where", help="a folder on the disk to read from")
     arguments = parser.parse_args()
     folder = arguments.run or ROOT / "bench" / "runs" / f"{datetime.date.today()}-watch"
