@@ -11,10 +11,10 @@ FUZZ_SECONDS ?= 120
 
 RUST := $(shell find crates bindings -name '*.rs' -o -name '*.toml' -o -name '*.html' -o -path '*-cli/*.py' 2>/dev/null) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: help setup demo test test-all bench fuzz lint doc clean
+.PHONY: help setup demo test test-all bench fuzz lint doc wheels test-aarch64 clean
 
 help: ## Say what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/ready: tests/requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "CPython 3.11 or newer is needed: make PYTHON=...")'
@@ -60,6 +60,19 @@ lint: setup ## Run every linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+$(VENV)/wheels: $(VENV)/ready wheels/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -r wheels/requirements.txt
+	touch $@
+
+wheels: $(VENV)/wheels ## Build wheels for x86-64 and aarch64 into dist, and test them
+	wheels/build.sh
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python wheels/check.py dist/lowtide-*.whl
+	PYTHON=$(PYTHON) wheels/try.sh
+	$(MAKE) test-aarch64
+
+test-aarch64: $(VENV)/wheels ## Run the core's tests for aarch64, where need be under qemu
+	wheels/aarch64.sh
 
 doc: ## Build the Rust documentation
 	cargo doc --no-deps

@@ -15,9 +15,6 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// From here on a slab is a mapping of its own: dropping it really gives the memory back to the system. The
-/// system's allocator keeps what it is given back, in a heap for each thread: a budget of 48 MiB became 60.
-const MAPPED: usize = 4 << 10;
 /// Up to here capacities are powers of two.
 const SMALL: usize = 128 << 10;
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
@@ -38,22 +35,34 @@ unsafe impl Sync for Slab {}
 impl Slab {
     /// The capacity that a request is rounded up to, so that requests of about one size share slabs.
     fn class(len: usize) -> Option<usize> {
+        Self::class_for(len, sys::page())
+    }
+
+    /// From a page on, whole pages: the rest of one would be ours as well, and not be counted. Pages are 4 KiB on
+    /// x86-64, and up to 64 KiB on aarch64.
+    fn class_for(len: usize, page: usize) -> Option<usize> {
         if len < SMALL {
             return Some(len.max(ALIGN).next_power_of_two());
         }
         // An eighth of the next power of two at most is wasted, and that is address space: pages that
         // nobody touches cost nothing.
-        let step = (len.checked_next_power_of_two()? / 16).max(4096);
+        let step = (len.checked_next_power_of_two()? / 16).max(page);
         len.checked_next_multiple_of(step)
     }
 
+    /// From a page on a slab is a mapping of its own: dropping it really gives the memory back to the system. The
+    /// system's allocator keeps what it is given back, in a heap for each thread: a budget of 48 MiB became 60.
+    fn is_mapped(capacity: usize) -> bool {
+        capacity >= sys::page()
+    }
+
     fn new(capacity: usize) -> Option<Self> {
-        let start = if capacity < MAPPED {
+        let start = if Self::is_mapped(capacity) {
+            map_anonymous(capacity)?
+        } else {
             let layout = Layout::from_size_align(capacity, ALIGN).ok()?;
             // SAFETY: `class` never gives a capacity of 0.
             NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?
-        } else {
-            map_anonymous(capacity)?
         };
         Some(Self { start, capacity })
     }
@@ -65,14 +74,12 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        if self.capacity < MAPPED {
-            if let Ok(layout) = Layout::from_size_align(self.capacity, ALIGN) {
-                // SAFETY: allocated in `new` with this very layout, and owned by us alone.
-                unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
-            }
-        } else {
+        if Self::is_mapped(self.capacity) {
             // SAFETY: mapped in `new` with this very length, and owned by us alone.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.capacity) };
+        } else if let Ok(layout) = Layout::from_size_align(self.capacity, ALIGN) {
+            // SAFETY: allocated in `new` with this very layout, and owned by us alone.
+            unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
         }
     }
 }
@@ -331,6 +338,20 @@ mod tests {
         assert_eq!(budget.used(), 0);
         drop(held);
         assert_eq!(budget.used(), 3 << 20);
+    }
+
+    /// What is counted is what the kernel gives, whatever its pages are.
+    #[test]
+    fn slabs_that_are_mapped_are_whole_pages() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for len in (0..24).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 5 << bits]) {
+                let class = Slab::class_for(len, page).unwrap();
+                assert!(
+                    class >= len && (class < page || class.is_multiple_of(page)),
+                    "{len} is {class} of {page}"
+                );
+            }
+        }
     }
 
     #[test]

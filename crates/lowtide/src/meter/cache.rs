@@ -34,8 +34,6 @@ impl Resident {
 const NOT_YOURS: &str = "not your file";
 const GONE: &str = "no such file";
 const REFUSED: &str = "the file cannot be opened";
-#[cfg(not(target_os = "linux"))]
-const NOT_LINUX: &str = "only Linux tells";
 const NO_ANSWER: &str = "this kernel or filesystem does not tell";
 
 /// The page cache of the file at `path`.
@@ -55,7 +53,6 @@ pub fn of_file(file: BorrowedFd<'_>) -> Resident {
 
 /// The page cache of the pages that hold a range of an open file; a page that is partly covered counts
 /// in full.
-#[cfg(target_os = "linux")]
 pub fn of_range(file: BorrowedFd<'_>, range: Range<u64>) -> Resident {
     static CACHESTAT: AtomicBool = AtomicBool::new(true);
     let Ok(size) = rustix::fs::fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)) else {
@@ -77,14 +74,7 @@ pub fn of_range(file: BorrowedFd<'_>, range: Range<u64>) -> Resident {
     mincore(file, &range)
 }
 
-/// Only Linux tells.
-#[cfg(not(target_os = "linux"))]
-pub fn of_range(_: BorrowedFd<'_>, _: Range<u64>) -> Resident {
-    Resident::Unknown(NOT_LINUX)
-}
-
 /// The system call, which libc does not know yet. Its number is the same on every architecture but Alpha.
-#[cfg(target_os = "linux")]
 fn cachestat(file: BorrowedFd<'_>, range: &Range<u64>) -> rustix::io::Result<u64> {
     const NUMBER: libc::c_long = 451;
     #[repr(C)]
@@ -117,31 +107,29 @@ fn cachestat(file: BorrowedFd<'_>, range: &Range<u64>) -> rustix::io::Result<u64
     }
 }
 
-/// The older way: map the range, touching nothing, and ask which pages are there. It walks a map of at
-/// most 1 GiB at a time, so that the answer's one byte a page stays within 256 KiB.
-#[cfg(target_os = "linux")]
+/// The older way: map the range, touching nothing, and ask which pages are there. It walks the range in
+/// stretches, so that the answer's one byte a page has room on the stack: sampling allocates nothing.
 fn mincore(file: BorrowedFd<'_>, range: &Range<u64>) -> Resident {
-    const STRETCH: u64 = 1 << 30;
+    let mut pages = [0_u8; 16 << 10];
     if !may_know(file) {
         return Resident::Unknown(NOT_YOURS);
     }
     let page = rustix::param::page_size() as u64;
-    let mut pages = vec![0_u8; usize::try_from(STRETCH / page).unwrap_or(0)];
+    let stretch = pages.len() as u64 * page;
     let mut resident = 0;
     let mut start = range.start / page * page;
     while start < range.end {
-        let length = STRETCH.min(range.end - start);
+        let length = stretch.min(range.end - start);
         let Some(present) = mincore_stretch(file, start, length, page, &mut pages) else {
             return Resident::Unknown(NO_ANSWER);
         };
         resident += present * page;
-        start += STRETCH;
+        start += stretch;
     }
     Resident::Bytes(resident)
 }
 
 /// How many pages of one stretch are present.
-#[cfg(target_os = "linux")]
 fn mincore_stretch(
     file: BorrowedFd<'_>,
     start: u64,
@@ -164,7 +152,6 @@ fn mincore_stretch(
 }
 
 /// Whether `mincore` tells us the truth: the kernel's own test is "owns it or may write it" (5.2).
-#[cfg(target_os = "linux")]
 fn may_know(file: BorrowedFd<'_>) -> bool {
     let me = rustix::process::geteuid();
     let owns = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_uid == me.as_raw());
@@ -176,7 +163,7 @@ fn may_know(file: BorrowedFd<'_>) -> bool {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write as _;
@@ -213,13 +200,14 @@ mod tests {
         }
         assert_eq!(of_file(file.as_fd()), Resident::Bytes(0));
         file.as_file().read_exact_at(&mut vec![0; 1 << 20], 3 * MIB).unwrap();
-        let (whole, part) = (0..8 * MIB, 3 * MIB + 4096..3 * MIB + 8192);
+        let page = rustix::param::page_size() as u64;
+        let (whole, part) = (0..8 * MIB, 3 * MIB + page..3 * MIB + 2 * page);
         for (name, ask) in [("cachestat", of_range as fn(_, _) -> _), ("mincore", |f, r| mincore(f, &r))] {
             assert_eq!(ask(file.as_fd(), whole.clone()), Resident::Bytes(MIB), "{name}");
-            assert_eq!(ask(file.as_fd(), part.clone()), Resident::Bytes(4096), "{name}");
+            assert_eq!(ask(file.as_fd(), part.clone()), Resident::Bytes(page), "{name}");
             assert_eq!(ask(file.as_fd(), 0..3 * MIB), Resident::Bytes(0), "{name}");
             // One byte of a page is in that page.
-            assert_eq!(ask(file.as_fd(), 3 * MIB..3 * MIB + 1), Resident::Bytes(4096), "{name}");
+            assert_eq!(ask(file.as_fd(), 3 * MIB..3 * MIB + 1), Resident::Bytes(page), "{name}");
         }
         assert_eq!(of_path(file.path()), Resident::Bytes(MIB));
     }

@@ -31,6 +31,18 @@ const BOUNCE: usize = 4 << 20;
 const RINGS: usize = 2;
 /// Less than this makes no sense.
 const SMALLEST_BOUNCE: usize = 128 << 10;
+
+/// The least that pieces of this alignment can go through: both ends of one may have to be aligned. Where the kernel
+/// does not say what it needs, that is a page, and on aarch64 a page may be 64 KiB.
+fn smallest_bounce(align: usize) -> usize {
+    SMALLEST_BOUNCE.max(4 * align)
+}
+
+/// What all of these pieces can be read with.
+fn widest(pieces: &[Piece<'_>]) -> usize {
+    pieces.iter().map(|piece| piece.align).max().unwrap_or(1)
+}
+
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
 const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
 
@@ -122,25 +134,26 @@ impl DirectStore {
     }
 
     /// Memory for pieces in flight: as much as the budget gives.
-    fn bounce(&self) -> Result<Block> {
+    fn bounce(&self, align: usize) -> Result<Block> {
+        let smallest = smallest_bounce(align);
         let fair = usize::try_from(self.budget.limit() / 16).unwrap_or(BOUNCE);
-        let mut len = BOUNCE.min(fair).max(SMALLEST_BOUNCE);
+        let mut len = BOUNCE.min(fair).max(smallest);
         loop {
             if let Some(block) = Block::counted(&self.budget, len)? {
                 return Ok(block);
             }
-            if len <= SMALLEST_BOUNCE {
-                // Everything is in use, and a read must come through all the same: an uncounted 128 KiB.
+            if len <= smallest {
+                // Everything is in use, and a read must come through all the same: mostly an uncounted 128 KiB.
                 return Block::for_caller(&self.budget, len);
             }
-            len = (len / 2).max(SMALLEST_BOUNCE);
+            len = (len / 2).max(smallest);
         }
     }
 
     /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes; says how large a slot is.
     fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize) -> Result<(Vec<Piece<'_>>, usize)> {
         check_ends(&pieces)?;
-        let align = pieces.iter().map(|piece| piece.align).max().unwrap_or(1);
+        let align = widest(&pieces);
         // At least four in flight; both ends of a piece may have to be aligned.
         let largest = (bounce / 4).min(LARGEST).max(4 * align).min(bounce) / align * align;
         let longest = largest - 2 * align;
@@ -169,16 +182,17 @@ impl DirectStore {
         }
     }
 
-    fn ring(&self, path: &Path) -> Result<Ring> {
-        Ring::new(DEPTH, Some(self.bounce()?)).map_err(|e| Error::io(path, "set io_uring up", e))
+    fn ring(&self, path: &Path, align: usize) -> Result<Ring> {
+        Ring::new(DEPTH, Some(self.bounce(align)?)).map_err(|e| Error::io(path, "set io_uring up", e))
     }
 
     fn by_ring(&self, path: &Path, pieces: Vec<Piece<'_>>) -> Result<()> {
-        let mut ring = match self.rings.take() {
+        let align = widest(&pieces);
+        let mut ring = match self.rings.take().filter(|ring| ring.bounce_len() >= smallest_bounce(align)) {
             Some(ring) => ring,
             None => match &self.over {
-                Over::One(_) => self.ring(path),
-                Over::Many(files) => files.opened(|| self.ring(path)),
+                Over::One(_) => self.ring(path, align),
+                Over::Many(files) => files.opened(|| self.ring(path, align)),
             }?,
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
@@ -188,7 +202,7 @@ impl DirectStore {
     }
 
     fn by_threads(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
-        let mut bounce = self.bounce()?;
+        let mut bounce = self.bounce(widest(&pieces))?;
         let (mut pieces, slot) = Self::cut(pieces, bounce.len())?;
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
@@ -252,5 +266,33 @@ impl Store for DirectStore {
 
     fn learn(&self, requests: usize, bytes: usize, took: Duration) {
         self.model.learn(requests, bytes, took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kernel with pages of 64 KiB asks for when it says nothing, and the largest that one may ask for.
+    #[test]
+    fn wide_alignments_fit_in_small_budgets() {
+        let mut named = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..700_001_u32).flat_map(u32::to_le_bytes).collect();
+        std::io::Write::write_all(&mut named, &bytes).unwrap();
+        for align in [64 << 10, 1 << 20] {
+            for engine in [Engine::Threads, Engine::available()] {
+                let file = DirectFile::new(Arc::new(Source::open(named.path()).unwrap()));
+                if let Err(Error::Unsupported { what, .. }) = file {
+                    return eprintln!("skipped: {what}");
+                }
+                let over = Over::One(Arc::new(DirectFile { align, ..file.unwrap() }));
+                let store = DirectStore::over(over, &Budget::new(512 << 10).unwrap(), engine).unwrap();
+                let (mut first, mut second) = (vec![0; 2_500_000], vec![0; 10]);
+                let reads =
+                    &mut [Read { offset: 77, into: &mut first }, Read { offset: 1, into: &mut second }];
+                store.read_many(reads).unwrap();
+                assert!(first == bytes[77..2_500_077] && second == bytes[1..11], "{align} {engine:?}");
+            }
+        }
     }
 }
