@@ -49,7 +49,7 @@ def test_every_row_once_at_every_length(save, every_access, least, n):
             order = numbers(it)
             assert sorted(order) == list(range(n))
             assert n < 10 or order != list(range(n))
-            assert len(it) == 0
+            assert len(it) == -(-n // 64)
             assert next(it, None) is None
 
 
@@ -112,8 +112,6 @@ def test_seed_and_epoch_change_the_order(rows):
     assert tuple(numbers(rows.shuffled(333, seed=1, epoch=1))) == orders[3], (
         "the chunk's size is no part of the order"
     )
-    with pytest.raises(OverflowError):
-        rows.shuffled(10, seed=-1)
     end = rows.shuffled(10_007, epoch=2**64 - 1)
     list(end)
     assert end.state_dict()["epoch"] == 0, "epochs wrap"
@@ -330,7 +328,9 @@ def test_several_threads_share_an_iterator(save, access, least):
         parts = [[] for _ in range(6)]
 
         def work(part):
-            for at, chunk in it:
+            # Not `for`: an iter() after the last chunk would begin the next epoch.
+            while (step := next(it, None)) is not None:
+                at, chunk = step
                 assert (chunk[:, 0] == at).all()
                 part += at.tolist()
 
@@ -338,7 +338,7 @@ def test_several_threads_share_an_iterator(save, access, least):
         [t.start() for t in threads]
         [t.join() for t in threads]
         assert sorted(itertools.chain(*parts)) == list(range(200_000))
-        assert len(it) == 0
+        assert next(it, None) is None
 
 
 def test_several_threads_use_an_array(save, access, least):

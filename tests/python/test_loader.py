@@ -311,9 +311,10 @@ def test_several_threads_may_take_batches(counting):
     taken, lock = [], threading.Lock()
 
     def take():
-        for x, _ in loader:
+        # Not `for`: an iter() after the last batch would begin the next epoch.
+        while (batch := next(loader, None)) is not None:
             with lock:
-                taken.extend(x[:, 0].tolist())
+                taken.extend(batch[0][:, 0].tolist())
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:

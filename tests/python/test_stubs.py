@@ -26,12 +26,35 @@ def test_a_users_program_is_checked(tmp_path):
         "for rows, chunk in a.shuffled(4096, seed=1, with_rows=True):\n"
         "    print(rows, chunk)\n"
         "lowtide.open('rows.npy', access='fast')\n"
+        "both = lowtide.zip(a, a)\n"
+        "for one in a.chunks(5): reveal_type(one)\n"
+        "for one in a.shuffled(5, seed=None, repeat=True): reveal_type(one)\n"
+        "for two in both.chunks(5): reveal_type(two)\n"
+        "for at, two in both.shuffled(5, with_rows=True): reveal_type(two)\n"
+        "kept: lowtide.Chunks[object] = a.chunks(5)\n"
+        "reveal_type(kept.state_dict()['blocks'])\n"
+        "loader = lowtide.tokens('train.bin').loader(4, 64, repeat=True)\n"
+        "for x, y in loader: reveal_type(x)\n"
+        "reveal_type(loader.state_dict()['order'])\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", str(program)]
     said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
     assert 'Revealed type is "tuple[int, ...]"' in said.replace("builtins.", "")
     assert "Found 1 error" in said, said
     assert "program.py:6: error" in said
+    array = "numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]"
+    revealed = [
+        line.split('"')[1].replace("builtins.", "") for line in said.splitlines() if "Revealed" in line
+    ]
+    assert revealed[1:] == [
+        array,
+        array,
+        f"tuple[{array}, ...]",
+        f"tuple[{array}, ...]",
+        "list[int] | None",
+        array,
+        "Literal['shuffled'] | Literal['sequential'] | Literal['with_replacement']",
+    ]
 
 
 def test_the_package_is_typed_and_names_what_is_public():

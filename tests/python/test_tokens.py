@@ -8,6 +8,7 @@ import os
 import pickle
 import resource
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -225,13 +226,17 @@ def few_descriptors():
 def test_at_most_half_the_descriptors_stay_open(tmp_path, few_descriptors, access):
     paths = [llmc(tmp_path / f"{i:03}.bin", np.full(100, i, "<u2")) for i in range(150)]
     t = lowtide.tokens(paths, access=access)
-    before = len(os.listdir("/proc/self/fd"))
+
+    def shards_open():  # not the rings of unbuffered reads, which have descriptors of their own
+        links = (Path("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
+        return sum(link.is_symlink() and link.readlink().is_relative_to(tmp_path) for link in links)
+
     x, _ = t.windows(np.arange(150)[::-1] * 100, 50)
     assert x[:, 0].tolist() == list(range(150))[::-1]
+    assert 0 < shards_open() <= few_descriptors // 2
     for x, _ in t.loader(4, 30):
         assert x.shape == (4, 30)
-    # The rings of unbuffered reads have descriptors of their own.
-    assert len(os.listdir("/proc/self/fd")) - before <= few_descriptors // 2 + 2
+    assert 0 < shards_open() <= few_descriptors // 2
 
 
 @pytest.mark.parametrize("access", ACCESSES)
@@ -377,10 +382,9 @@ def test_tokens_and_loaders_say_what_they_are(train):
     )
     loader = t.loader(4, 100, seed=3, rank=1, world_size=2)
     next(loader)
-    said = "batch_size=4 block_size=100 order=shuffled seed=3 rank=1 world_size=2 epoch=0 position=8 access="
+    said = "batch_size=4 block_size=100 order=shuffled seed=3 rank=1 world_size=2 (given) epoch=0 position=8 "
     assert said in repr(loader)
-    with pytest.raises(TypeError, match=r"cannot be pickled\nhint: the Tokens and state_dict\(\) can"):
-        pickle.dumps(loader)
+    assert said in repr(pickle.loads(pickle.dumps(loader)))
     t.close()
     assert repr(t).endswith(", closed>")
 

@@ -70,6 +70,47 @@ def test_the_next_iteration_is_the_next_epochs(counting, workers, settings):
         assert starts(through(dataset, 2)) == starts(tokens_at(tokens, 3, **settings))
 
 
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_exactly_len_batches_of_every_epoch(counting, workers, persistent):
+    tokens = counting(700)
+    dataset = TokenDataset(tokens, 4, 50)
+    dataloader = through(dataset, workers, **({"persistent_workers": True} if persistent else {}))
+    for epoch in range(4):
+        assert starts(dataloader, len(dataloader)) == starts(tokens.loader(4, 50, epoch=epoch))
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (3, False), (3, True)])
+@pytest.mark.parametrize("epochs", [1, 2, None])
+def test_repeat_begins_the_same_windows_with_every_iteration(counting, workers, persistent, epochs):
+    tokens = counting(700)
+    dataset = TokenDataset(tokens, 4, 50, epoch=5, epochs=epochs, repeat=True)
+    want = starts(tokens.loader(4, 50, epoch=5, epochs=epochs), 20)
+    dataloader = through(dataset, workers, **({"persistent_workers": True} if persistent else {}))
+    for count in (20, 2, 1, 20, 3):
+        assert starts(dataloader, count) == want[:count]
+    # Also where the iterations before were without workers, or with others.
+    if not persistent:
+        for workers in (0, 2, 0, 1):
+            assert starts(through(dataset, workers), 2) == want[:2]
+    # A state is gone on from once.
+    half = tokens.loader(4, 50, epoch=5, epochs=epochs)
+    starts(half, 2)
+    dataset = TokenDataset(tokens, 4, 50, epoch=5, epochs=epochs, repeat=True)
+    dataset.load_state_dict(half.state_dict())
+    for skipped in (2, 0, 0):
+        assert starts(through(dataset, workers), 18) == want[skipped : skipped + 18]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_random_seed_is_the_same_in_all_workers(counting, context):
+    tokens = counting(700)
+    dataset = TokenDataset(tokens, 4, 50, seed=None)
+    seed = dataset.state_dict()["seed"]
+    assert starts(through(dataset, 2, context)) == starts(tokens.loader(4, 50, seed=seed))
+    with pytest.raises(ValueError, match="must have the same"):
+        TokenDataset(tokens, 4, 50, seed=None, rank=0, world_size=2)
+
+
 def tokens_at(tokens, iterations, **settings):
     """A loader that has been iterated over that often."""
     loader = tokens.loader(4, 50, **settings)

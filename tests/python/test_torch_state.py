@@ -118,7 +118,7 @@ def test_a_stateful_dataloader_stops_and_resumes_anywhere(counting, stateful, wo
         return stateful(TokenDataset(tokens, 1, 50, epochs=epochs), workers, **settings)
 
     loader = tokens.loader(1, 50, epochs=epochs)
-    whole = [starts(loader) for _ in range(3)]
+    whole = [starts(loader) for _ in range(4)]
     for stop in range(7 * epochs + 1):
         dataloader = fresh()
         iterator = iter(dataloader)
@@ -128,11 +128,13 @@ def test_a_stateful_dataloader_stops_and_resumes_anywhere(counting, stateful, wo
         assert starts(dataloader) == whole[1]
         resumed = fresh()
         resumed.load_state_dict(state)
-        rest = [starts(resumed) for _ in range(2)]
-        if workers or stop < 7 * epochs:
-            assert rest == [whole[0][stop:], whole[1]]
+        rest = [starts(resumed) for _ in range(3)]
+        if stop < 7 * epochs:
+            assert rest == [whole[0][stop:], whole[1], whole[2]]
+        elif "snapshot_every_n_steps" in settings:
+            assert rest == [[], whole[1], whole[2]]  # torchdata has gone through the last steps again
         else:
-            assert rest == whole[1:]  # without workers the last batch's state is the next epoch's
+            assert rest == whole[1:], "the last batch's state is the next epoch's, with workers and without"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -160,6 +162,70 @@ def test_a_stateful_dataloader_between_epochs(counting, stateful, workers, persi
     # The same one can be taken back, and goes on from there.
     dataloader.load_state_dict(early)
     assert [starts(dataloader), starts(dataloader)] == whole[:2]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_exactly_len_batches_of_every_epoch(counting, stateful, workers, persistent, epochs):
+    tokens = counting(400)
+    persist = {"persistent_workers": True} if persistent and workers else {}
+
+    def fresh():
+        return stateful(TokenDataset(tokens, 1, 50, epoch=3, epochs=epochs), workers, **persist)
+
+    loader = tokens.loader(1, 50, epoch=3, epochs=epochs)
+    whole = [starts(loader, len(loader)) for _ in range(6)]
+    assert {len(epoch) for epoch in whole} == {7 * epochs}
+    dataloader = fresh()
+    for number in range(3):
+        assert starts(dataloader, 7 * epochs) == whole[number]
+        # Resumed after the last batch: the next epochs, and those after them, all of them or exactly as many.
+        resumed = fresh()
+        resumed.load_state_dict(pickle.loads(pickle.dumps(dataloader.state_dict())))
+        for later, count in [(1, 7 * epochs), (2, None), (3, 7 * epochs)]:
+            assert starts(resumed, count) == whole[number + later]
+    # Resumed there, and stopped in the epoch that follows.
+    resumed = fresh()
+    resumed.load_state_dict(dataloader.state_dict())
+    assert starts(resumed, 3) == whole[3][:3]
+    again = fresh()
+    again.load_state_dict(resumed.state_dict())
+    assert [starts(again), starts(again)] == [whole[3][3:], whole[4]]
+
+
+@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_repeated_windows_through_a_stateful_dataloader(counting, stateful, workers, persistent):
+    tokens = counting(400)
+    persist = {"persistent_workers": True} if persistent and workers else {}
+
+    def fresh():
+        return stateful(TokenDataset(tokens, 1, 50, epoch=4, repeat=True), workers, **persist)
+
+    whole = starts(tokens.loader(1, 50, epoch=4))
+    for stop in (0, 3, 6, 7):
+        dataloader = fresh()
+        for count in (None, 2, 7, 0, None, stop):
+            assert starts(dataloader, count) == whole[:count]
+        resumed = fresh()
+        resumed.load_state_dict(dataloader.state_dict())
+        assert starts(resumed) == (whole[stop:] or whole)
+        assert starts(resumed, 5) == whole[:5]
+        assert starts(resumed) == whole
+
+
+def test_a_state_of_other_steps_is_refused_with_workers(counting, stateful):
+    """Each worker counts the steps it has taken: with others in between they would not fit together."""
+    tokens = counting(400)
+    dataloader = stateful(TokenDataset(tokens, 1, 50), 2)
+    next(iter(dataloader))
+    for settings in ({"batch_size": 2}, {"rank": 0, "world_size": 2}):
+        given = {"batch_size": 1, "block_size": 50, **settings}
+        resumed = stateful(TokenDataset(tokens, **given), 2)
+        resumed.load_state_dict(dataloader.state_dict())
+        with pytest.raises(ValueError, match="steps of 1 windows, the dataset's are of 2"):
+            starts(resumed)
 
 
 def test_a_stateful_dataloader_that_never_ends(counting, stateful):

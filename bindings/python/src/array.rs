@@ -3,6 +3,7 @@
 use crate::batch::{self, Out};
 use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
+use crate::number::Number;
 use crate::{budget, dtype, index, memmap};
 use lowtide::format::Order;
 use lowtide::{Access, Axis, CacheWish, Options};
@@ -31,7 +32,7 @@ pub fn open(
     path: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
     shape: Option<&Bound<'_, PyAny>>,
-    offset: Option<u64>,
+    offset: Option<Number>,
     access: &str,
     cache: &str,
     budget: Option<&Bound<'_, PyAny>>,
@@ -60,7 +61,7 @@ pub fn open(
         options = options.shape(&sizes).map_err(raise)?;
     }
     if let Some(offset) = offset {
-        options = options.offset(offset);
+        options = options.offset(offset.named(py, "offset", 0)?);
     }
     let path: PathBuf = py.import("os")?.call_method1("fsdecode", (path,))?.extract()?; // bytes are paths too
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
@@ -316,28 +317,36 @@ impl Array {
     }
 
     /// Rows in file order, `rows` at a time.
-    fn chunks(slf: &Bound<'_, Self>, rows: usize) -> PyResult<Chunks> {
-        chunks::sequential(slf.py(), std::slice::from_ref(slf), chunks::Yields::Array, rows)
+    fn chunks(slf: &Bound<'_, Self>, rows: Number) -> PyResult<Chunks> {
+        chunks::sequential(slf, std::slice::from_ref(slf), chunks::Yields::Array, rows)
     }
 
     /// Every row exactly once, in shuffled order, `rows` at a time.
-    #[pyo3(signature = (rows, seed=0, *, epoch=0, start=0, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
+    ///
+    /// The next iteration over it is the next epoch; with `repeat=True` the same one from its beginning. `start` is
+    /// where the first one begins. `seed=None` draws a seed, which `state_dict` holds.
+    #[pyo3(
+        text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False)"
+    )]
+    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn shuffled(
         slf: &Bound<'_, Self>,
-        rows: usize,
-        seed: u64,
-        epoch: u64,
-        start: u64,
-        rank: Option<u64>,
-        world_size: Option<u64>,
+        rows: Number,
+        seed: Option<Number>,
+        epoch: Number,
+        start: Number,
+        repeat: bool,
+        rank: Option<Number>,
+        world_size: Option<Number>,
         blocks: Option<&Bound<'_, PyAny>>,
         with_rows: bool,
         drop_last: bool,
     ) -> PyResult<Chunks> {
-        let shuffle = chunks::shuffle(slf.py(), seed, epoch, start, rank, world_size, blocks, drop_last)?;
+        let py = slf.py();
+        let shuffle = chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last)?;
         let yields = if with_rows { chunks::Yields::RowsAndArray } else { chunks::Yields::Array };
-        chunks::shuffled(slf.py(), std::slice::from_ref(slf), yields, rows, shuffle)
+        chunks::shuffled(slf, std::slice::from_ref(slf), yields, rows, shuffle)
     }
 
     /// For NumPy: the whole array, if it fits in the budget.

@@ -27,6 +27,11 @@ impl Budget {
         self.0.used()
     }
 
+    /// Pickles as its limit; what is used belongs to a process.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyAny>, (u64,)) {
+        (py.get_type::<Self>().into_any(), (self.0.limit(),))
+    }
+
     fn __repr__(&self) -> String {
         format!("Budget({:?})", lowtide::budget::human(self.0.limit()))
     }

@@ -3,15 +3,19 @@
 use crate::array::{Array, warn_unguarded};
 use crate::batch;
 use crate::error::raise;
+use crate::iteration::Iteration;
+use crate::number::{Number, optional};
 use crate::ranks::{Moment, RankWish};
+use crate::state::Entries;
 use crate::turns::Turns;
-use lowtide::order::{LastStep, Mix};
-use lowtide::{BlockWish, Shuffle, State};
+use lowtide::order::{LastStep, Mix, Shard};
+use lowtide::{Again, BlockWish, Shuffle, Standing, State};
 use numpy::{IntoPyArray, PyArrayDescr};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What each step yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +27,17 @@ pub enum Yields {
 }
 
 /// Chunks of rows: an iterator that can be left half way, and used from several threads.
+///
+/// After the last chunk the next `iter` begins the next epoch, or again where rows come in file order.
 #[pyclass(frozen, module = "lowtide")]
 pub struct Chunks {
     inner: Turns<lowtide::Chunks>,
     descrs: Vec<Py<PyArrayDescr>>,
     yields: Yields,
-    /// Whose share it is; `None` in file order, which is not shared.
-    ranks: Option<RankWish>,
+    /// The array or the zip that made it, for pickle.
+    source: Py<PyAny>,
+    /// Whose share of which shuffle it is; `None` in file order, which is not shared.
+    shared: Option<(RankWish, Seed)>,
 }
 
 /// The arrays as one.
@@ -38,58 +46,95 @@ pub fn zipped(arrays: &[Bound<'_, Array>]) -> PyResult<lowtide::Zip> {
 }
 
 pub fn sequential(
-    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
     arrays: &[Bound<'_, Array>],
     yields: Yields,
-    rows: usize,
+    rows: Number,
 ) -> PyResult<Chunks> {
-    let zip = zipped(arrays)?;
-    let inner = py.detach(|| zip.chunks(rows)).map_err(raise)?;
-    Chunks::new(py, arrays, yields, inner, None)
+    let (zip, rows) = (zipped(arrays)?, rows.size(source.py(), "rows")?);
+    let inner = source.py().detach(|| zip.chunks(rows)).map_err(raise)?;
+    Chunks::new(source, arrays, yields, inner, None)
 }
 
 pub fn shuffled(
-    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
     arrays: &[Bound<'_, Array>],
     yields: Yields,
-    rows: usize,
-    (shuffle, ranks): (Shuffle, RankWish),
+    rows: Number,
+    (shuffle, ranks, seed): (Shuffle, RankWish, Seed),
 ) -> PyResult<Chunks> {
-    let zip = zipped(arrays)?;
-    let inner = py.detach(|| zip.shuffled(rows, shuffle)).map_err(raise)?;
-    Chunks::new(py, arrays, yields, inner, Some(ranks))
+    let (zip, rows) = (zipped(arrays)?, rows.size(source.py(), "rows")?);
+    let inner = source.py().detach(|| zip.shuffled(rows, shuffle)).map_err(raise)?;
+    Chunks::new(source, arrays, yields, inner, Some((ranks, seed)))
 }
 
 /// The arguments of `shuffled`.
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn shuffle(
     py: Python<'_>,
-    seed: u64,
-    epoch: u64,
-    start: u64,
-    rank: Option<u64>,
-    world_size: Option<u64>,
+    seed: Option<Number>,
+    epoch: Number,
+    start: Number,
+    repeat: bool,
+    rank: Option<Number>,
+    world_size: Option<Number>,
     blocks: Option<&Bound<'_, PyAny>>,
     drop_last: bool,
-) -> PyResult<(Shuffle, RankWish)> {
-    let blocks = block_wish(blocks)?;
+) -> PyResult<(Shuffle, RankWish, Seed)> {
+    let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
     let (ranks, shard) = RankWish::new(py, rank, world_size)?;
-    let last = if drop_last { LastStep::Drop } else { LastStep::Split };
-    Ok((Shuffle { seed, epoch, start, shard, last, blocks }, ranks))
+    let seed = Seed::new(py, seed, shard)?;
+    let shuffle = Shuffle {
+        seed: seed.number,
+        epoch: epoch.named(py, "epoch", 0)?,
+        start: start.named(py, "start", 0)?,
+        again: again(repeat),
+        shard,
+        last: if drop_last { LastStep::Drop } else { LastStep::Split },
+        blocks: block_wish(blocks)?,
+    };
+    Ok((shuffle, ranks, seed))
 }
 
-/// An entry of a state, whose version we know.
-pub fn from_state<'py>(state: &Bound<'py, PyDict>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-    let missing =
-        |key: &str| PyValueError::new_err(format!("the state has no {key:?}: is it from state_dict()?"));
-    let get = |key: &str| state.get_item(key)?.ok_or_else(|| missing(key));
-    let version: u64 = get("version")?.extract()?;
-    if version != 1 {
-        return Err(PyValueError::new_err(format!(
-            "the state has version {version}, this Lowtide knows version 1"
-        )));
+/// `repeat=`.
+pub fn again(repeat: bool) -> Again {
+    if repeat { Again::SameEpoch } else { Again::NextEpoch }
+}
+
+/// `seed=`: as given; None draws one, on which several ranks would not agree.
+pub struct Seed {
+    pub number: u64,
+    /// Whether it is known to this process alone.
+    drawn: AtomicBool,
+}
+
+impl Seed {
+    pub fn new(py: Python<'_>, given: Option<Number>, shard: Shard) -> PyResult<Self> {
+        if let Some(given) = given {
+            return Ok(Self { number: given.named(py, "seed", 0)?, drawn: AtomicBool::new(false) });
+        }
+        let random: [u8; 8] = py.import("os")?.call_method1("urandom", (8,))?.extract()?;
+        // So that it fits where JSON's integers are signed.
+        let seed = Self { number: u64::from_le_bytes(random) >> 1, drawn: AtomicBool::new(true) };
+        seed.good_for(shard)?;
+        Ok(seed)
     }
-    get(key)
+
+    /// Refuses to let ranks read orders of their own.
+    pub fn good_for(&self, shard: Shard) -> PyResult<()> {
+        if shard.world_size() == 1 || !self.drawn.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "seed=None is another seed in every process, and all {} ranks must have the same\nhint: pass a seed",
+            shard.world_size()
+        )))
+    }
+
+    /// A state was loaded: its seed is the one of all ranks that load it.
+    pub fn is_the_states(&self) {
+        self.drawn.store(false, Ordering::Relaxed);
+    }
 }
 
 /// `blocks=`: None, "auto", or the number of rows in a block.
@@ -121,38 +166,68 @@ pub fn log_choice(py: Python<'_>, path: &Path, access: &str, why: &str) -> PyRes
 
 impl Chunks {
     fn new(
-        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
         arrays: &[Bound<'_, Array>],
         yields: Yields,
         inner: lowtide::Chunks,
-        ranks: Option<RankWish>,
+        shared: Option<(RankWish, Seed)>,
     ) -> PyResult<Self> {
+        let py = source.py();
         for array in arrays {
             warn_unguarded(py, &array.get().inner)?;
         }
         let descrs = arrays.iter().map(|a| a.get().descr(py).clone().unbind()).collect();
-        let chunks = Self { inner: Turns::new(inner), descrs, yields, ranks };
+        let source = source.clone().unbind();
+        let chunks = Self { inner: Turns::new(inner), descrs, yields, source, shared };
         log_choice(py, arrays[0].get().inner.path(), chunks.access(py)?, &chunks.why(py)?)?;
         Ok(chunks)
     }
 
     /// Goes on as the rank that this process is by now, if it has become another one.
     fn settle(&self, py: Python<'_>, moment: Moment) -> PyResult<()> {
-        let Some(ranks) = &self.ranks else { return Ok(()) };
-        match ranks.ask(py, moment)? {
-            Some(shard) => self.inner.with(py, |chunks, _| chunks.set_shard(shard)),
-            None => Ok(()),
+        let Some((ranks, seed)) = &self.shared else { return Ok(()) };
+        let Some(shard) = ranks.ask(py, moment)? else { return Ok(()) };
+        seed.good_for(shard)?;
+        self.inner.with(py, |chunks, _| chunks.set_shard(shard))
+    }
+
+    fn load(&self, state: &Bound<'_, PyDict>, standing: Standing) -> PyResult<()> {
+        let entries = Entries::of(state, "an array's")?;
+        let blocks: Option<[u64; 2]> =
+            entries.get("blocks")?.extract().map_err(|_| entries.wrong("blocks"))?;
+        let mix = blocks.map(|[rows, blocks]| Mix::new(rows, blocks).map_err(raise)).transpose()?;
+        let parsed = State {
+            order: entries.text("order")?,
+            seed: entries.number("seed")?,
+            epoch: entries.number("epoch")?,
+            position: entries.number("position")?,
+            fingerprint: entries.text("fingerprint")?,
+            mix,
+        };
+        self.inner.with(state.py(), |chunks, _| chunks.load_as(&parsed, standing))?;
+        if let Some((_, seed)) = &self.shared {
+            seed.is_the_states();
         }
+        Ok(())
     }
 }
 
 #[pymethods]
 impl Chunks {
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        if let Some(ranks) = &slf.get().ranks {
+    /// Begins an iteration: the next epoch after the last chunk, else where it was left; with `repeat=True` from
+    /// the beginning.
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some((ranks, _)) = &slf.get().shared {
             ranks.begin();
         }
-        slf
+        let again = slf.get().inner.with(slf.py(), |chunks, _| {
+            chunks.begin()?;
+            Ok(chunks.shuffle().again)
+        })?;
+        match again {
+            Again::NextEpoch => Ok(slf.clone().into_any()),
+            Again::SameEpoch => Iteration::over(slf),
+        }
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -177,11 +252,11 @@ impl Chunks {
         Ok(Some(PyTuple::new(py, [rows.into_pyarray(py).into_any(), value])?.into_any()))
     }
 
-    /// How many chunks are left.
+    /// How many chunks a whole iteration has, on this rank.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.settle(py, Moment::Early)?;
-        let left = self.inner.with(py, |chunks, _| Ok(chunks.remaining()))?;
-        usize::try_from(left).map_err(|_| PyValueError::new_err("more chunks than len() can say"))
+        let len = self.inner.with(py, |chunks, _| chunks.len())?;
+        usize::try_from(len).map_err(|_| PyValueError::new_err("more chunks than len() can say"))
     }
 
     /// The way of access that was taken.
@@ -195,7 +270,10 @@ impl Chunks {
     fn why(&self, py: Python<'_>) -> PyResult<String> {
         self.settle(py, Moment::Early)?;
         let (why, shard) = self.inner.with(py, |chunks, _| Ok((chunks.why().to_owned(), chunks.shard())))?;
-        Ok(self.ranks.as_ref().map_or_else(|| why.clone(), |ranks| ranks.with(shard).after(&why)))
+        Ok(match &self.shared {
+            Some((ranks, _)) => ranks.with(shard).after(&why),
+            None => why,
+        })
     }
 
     /// Which rank's share it is; 0 in file order, which is not shared.
@@ -212,20 +290,6 @@ impl Chunks {
         self.inner.with(py, |chunks, _| Ok(chunks.shard().world_size()))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        self.settle(py, Moment::Early)?;
-        self.inner.with(py, |chunks, _| {
-            let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
-            let (epoch, position) = chunks.place();
-            let shuffle = self.ranks.as_ref().map_or_else(String::new, |ranks| {
-                format!("seed={} epoch={epoch} {} ", chunks.seed(), ranks.with(chunks.shard()).shown())
-            });
-            Ok(format!(
-                "<lowtide.Chunks rows={rows} order={order} {shuffle}position={position} access={access}>"
-            ))
-        })
-    }
-
     /// Rows in a block, and blocks that are mixed; None for an exact shuffle.
     #[getter]
     fn blocks(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
@@ -240,7 +304,8 @@ impl Chunks {
         self.inner.with(py, |chunks, _| Ok(chunks.predicted_spread()))
     }
 
-    /// Where the pass stands, as the caller saw it: small, JSON-able, and good for any number of ranks.
+    /// Where the pass stands, as the caller saw it: small, JSON-able, and good for any number of ranks. After the
+    /// last chunk that is the beginning of the next epoch.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.inner.with(py, |chunks, _| chunks.state())?;
         let dict = PyDict::new(py);
@@ -254,22 +319,79 @@ impl Chunks {
         Ok(dict)
     }
 
-    /// Goes on from where a `state_dict` was taken, under any number of ranks.
-    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        let get = |key: &str| from_state(state, key);
-        let state = State {
-            order: get("order")?.extract()?,
-            seed: get("seed")?.extract()?,
-            epoch: get("epoch")?.extract()?,
-            position: get("position")?.extract()?,
-            fingerprint: get("fingerprint")?.extract()?,
-            mix: match get("blocks")?.extract::<Option<[u64; 2]>>()? {
-                Some([block_rows, buffer_blocks]) => {
-                    Some(Mix::new(block_rows, buffer_blocks).map_err(raise)?)
-                }
-                None => None,
-            },
-        };
-        self.inner.with(py, |chunks, _| chunks.load(&state))
+    /// Goes on from where a `state_dict` was taken, under any number of ranks: the next iteration begins there.
+    fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.load(state, Standing::Ready)
     }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.settle(py, Moment::Early)?;
+        self.inner.with(py, |chunks, _| {
+            let paths: Vec<String> = chunks.arrays().iter().map(|a| format!("\"{}\"", a.path().display())).collect();
+            let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
+            let settings = self.shared.as_ref().map_or_else(String::new, |(ranks, _)| {
+                let mix = chunks.mix().map(|mix| format!(" blocks=({}, {})", mix.block_rows, mix.buffer_blocks));
+                let repeat = if chunks.shuffle().again == Again::SameEpoch { " repeat=True" } else { "" };
+                let ranks = ranks.with(chunks.shard()).shown();
+                format!(" seed={}{}{repeat} {ranks}", chunks.seed(), mix.unwrap_or_default())
+            });
+            let (epoch, position) = chunks.place();
+            Ok(format!(
+                "<lowtide.Chunks {} rows={rows} order={order}{settings} epoch={epoch} position={position} access={access}>",
+                paths.join(", ")
+            ))
+        })
+    }
+
+    /// Pickles as the arrays, the settings and the state: the copy goes on with the very next chunk.
+    #[allow(clippy::type_complexity)] // what pickle wants: a function, its arguments, and the state
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Py<PyAny>,), Bound<'py, PyDict>)> {
+        self.settle(py, Moment::Early)?;
+        let (shuffle, rows, first, standing) =
+            self.inner.with(py, |c, _| Ok((*c.shuffle(), c.batch_rows(), c.first_epoch(), c.standing())))?;
+        let keywords = PyDict::new(py);
+        let method = if self.shared.is_none() { "chunks" } else { "shuffled" };
+        if let Some((ranks, _)) = &self.shared {
+            keywords.set_item("seed", shuffle.seed)?;
+            keywords.set_item("epoch", first)?;
+            keywords.set_item("repeat", shuffle.again == Again::SameEpoch)?;
+            keywords.set_item("drop_last", shuffle.last == LastStep::Drop)?;
+            keywords
+                .set_item("with_rows", matches!(self.yields, Yields::RowsAndArray | Yields::RowsAndTuple))?;
+            match shuffle.blocks {
+                BlockWish::Exact => {}
+                BlockWish::Auto => keywords.set_item("blocks", "auto")?,
+                BlockWish::Rows(rows) => keywords.set_item("blocks", rows)?,
+                BlockWish::Mix(mix) => keywords.set_item("blocks", mix.block_rows.get())?,
+            }
+            ranks.send(shuffle.shard, &keywords)?;
+        }
+        let again = py.import("operator")?.getattr("methodcaller")?.call((method, rows), Some(&keywords))?;
+        let state = self.state_dict(py)?;
+        state.set_item("standing", standing.name())?;
+        Ok((again, (self.source.clone_ref(py),), state))
+    }
+
+    /// What pickle calls.
+    fn __setstate__(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.load(state, standing(state)?)
+    }
+
+    /// `lowtide.Chunks[…]` in annotations: what a step yields.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        cls: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, item))
+    }
+}
+
+/// How a pickled iterator stood.
+pub fn standing(state: &Bound<'_, PyDict>) -> PyResult<Standing> {
+    let entries = Entries::of(state, "a pickled iterator's")?;
+    Standing::named(&entries.text("standing")?).ok_or_else(|| entries.wrong("standing"))
 }

@@ -2,13 +2,15 @@
 
 use crate::array::warn_unguarded;
 use crate::error::raise;
+use crate::iteration::Iteration;
 use crate::ranks::{Moment, RankWish};
-use crate::tokens::with_integer;
+use crate::state::Entries;
+use crate::tokens::{Tokens, with_integer};
 use crate::turns::Turns;
 use crate::{batch, chunks, dtype};
 use lowtide::format::{Dtype, Kind};
-use lowtide::order::Turn;
-use lowtide::{LoaderOptions, LoaderState};
+use lowtide::order::{LastStep, Turn};
+use lowtide::{Again, LoaderOptions, LoaderState, Standing};
 use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -37,47 +39,80 @@ impl Wanted {
 
 /// Batches of windows, as `tokens.loader` makes it: (x, y), y shifted by one.
 ///
-/// `iter()` goes on from where the state stands: after the last batch, with the next epochs.
+/// `iter()` goes on from where the state stands: after the last batch, with the next epochs. With `repeat=True` it
+/// begins the same epochs again.
 #[pyclass(frozen, module = "lowtide")]
 pub struct Loader {
     inner: Turns<lowtide::Loader>,
     wanted: Wanted,
+    /// What made it, for pickle.
+    tokens: Py<Tokens>,
     ranks: RankWish,
+    seed: chunks::Seed,
 }
 
 impl Loader {
     pub fn new(
-        py: Python<'_>,
-        tokens: &lowtide::Tokens,
+        tokens: &Bound<'_, Tokens>,
         options: LoaderOptions,
+        seed: chunks::Seed,
         ranks: RankWish,
         wanted: Wanted,
     ) -> PyResult<Self> {
-        let inner = py.detach(|| lowtide::Loader::new(tokens, options)).map_err(raise)?;
-        warn_unguarded(py, tokens.array())?;
-        let loader = Self { inner: Turns::new(inner), wanted, ranks };
-        chunks::log_choice(py, tokens.array().path(), loader.access(py)?, &loader.why(py)?)?;
+        let (py, data) = (tokens.py(), &tokens.get().inner);
+        let inner = py.detach(|| lowtide::Loader::new(data, options)).map_err(raise)?;
+        warn_unguarded(py, data.array())?;
+        let tokens = tokens.clone().unbind();
+        let loader = Self { inner: Turns::new(inner), wanted, tokens, ranks, seed };
+        chunks::log_choice(py, data.array().path(), loader.access(py)?, &loader.why(py)?)?;
         Ok(loader)
     }
 
     /// Goes on as the rank that this process is by now, if it has become another one.
     fn settle(&self, py: Python<'_>, moment: Moment) -> PyResult<()> {
-        match self.ranks.ask(py, moment)? {
-            Some(shard) => self.inner.with(py, |loader, _| loader.set_shard(shard)),
-            None => Ok(()),
-        }
+        let Some(shard) = self.ranks.ask(py, moment)? else { return Ok(()) };
+        self.seed.good_for(shard)?;
+        self.inner.with(py, |loader, _| loader.set_shard(shard))
+    }
+
+    fn load(&self, state: &Bound<'_, PyDict>, standing: Standing) -> PyResult<()> {
+        let entries = Entries::of(state, "a loader's")?;
+        let turn = match state.get_item("turn")? {
+            Some(turn) => {
+                let [first, of] = turn.extract().map_err(|_| entries.wrong("turn"))?;
+                Turn::new(first, of).map_err(raise)?
+            }
+            None => Turn::ALL,
+        };
+        let parsed = LoaderState {
+            order: entries.text("order")?.parse().map_err(raise)?,
+            seed: entries.number("seed")?,
+            epoch: entries.number("epoch")?,
+            position: entries.number("position")?,
+            turn,
+            block_size: entries.number("block_size")?,
+            fingerprint: entries.text("fingerprint")?,
+        };
+        self.inner.with(state.py(), |loader, _| loader.load_as(&parsed, standing))?;
+        self.seed.is_the_states();
+        Ok(())
     }
 }
 
 #[pymethods]
 impl Loader {
-    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+    /// Begins an iteration: the next epochs after the last batch, else where it was left; with `repeat=True` from
+    /// the beginning.
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().ranks.begin();
-        slf.get().inner.with(slf.py(), |loader, _| {
-            loader.begin();
-            Ok(())
+        let again = slf.get().inner.with(slf.py(), |loader, _| {
+            loader.begin()?;
+            Ok(loader.options().again)
         })?;
-        Ok(slf)
+        match again {
+            Again::NextEpoch => Ok(slf.clone().into_any()),
+            Again::SameEpoch => Iteration::over(slf),
+        }
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
@@ -127,7 +162,8 @@ impl Loader {
     }
 
     /// Where it stands, as the caller saw it (what is only read ahead does not count): a small dict that JSON
-    /// takes, the same on every rank, and good for any number of ranks and any `batch_size`.
+    /// takes, the same on every rank, and good for any number of ranks and any `batch_size`. After the last batch it
+    /// is the beginning of the next epoch.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.inner.with(py, |loader, _| loader.state())?;
         let dict = PyDict::new(py);
@@ -144,57 +180,58 @@ impl Loader {
         Ok(dict)
     }
 
-    /// Goes on from where a `state_dict` was taken, with the state's seed and this loader's ranks and `batch_size`.
-    /// The files, the order and the `block_size` must be those of the state.
-    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        let get = |key: &str| chunks::from_state(state, key);
-        let wrong = |key: &str| {
-            let value =
-                get(key).and_then(|value| value.repr()).map_or_else(|_| String::new(), |r| r.to_string());
-            PyValueError::new_err(format!(
-                "the state has {key:?}: {value}: is it from a loader's state_dict()?"
-            ))
-        };
-        let number = |key: &str| get(key)?.extract::<u64>().map_err(|_| wrong(key));
-        let text = |key: &str| get(key)?.extract::<String>().map_err(|_| wrong(key));
-        let turn = match state.get_item("turn")? {
-            Some(turn) => {
-                let [first, of] = turn.extract().map_err(|_| wrong("turn"))?;
-                Turn::new(first, of).map_err(raise)?
-            }
-            None => Turn::ALL,
-        };
-        let state = LoaderState {
-            order: text("order")?.parse().map_err(raise)?,
-            seed: number("seed")?,
-            epoch: number("epoch")?,
-            position: number("position")?,
-            turn,
-            block_size: number("block_size")?,
-            fingerprint: text("fingerprint")?,
-        };
-        self.inner.with(py, |loader, _| loader.load(&state))
+    /// Goes on from where a `state_dict` was taken, with the state's seed and this loader's ranks and `batch_size`: the
+    /// next iteration begins there. The files, the order and the `block_size` must be those of the state.
+    fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.load(state, Standing::Ready)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         self.settle(py, Moment::Early)?;
         self.inner.with(py, |loader, _| {
-            let LoaderOptions { batch_size, block_size, order, seed, shard, .. } = *loader.options();
+            let LoaderOptions { batch_size, block_size, order, seed, again, shard, .. } = *loader.options();
+            let repeat = if again == Again::SameEpoch { " repeat=True" } else { "" };
             let ranks = self.ranks.with(shard).shown();
             let (epoch, position) = loader.place();
             Ok(format!(
-                "<lowtide.Loader batch_size={batch_size} block_size={block_size} order={order} seed={seed} {ranks} \
+                "<lowtide.Loader batch_size={batch_size} block_size={block_size} order={order} seed={seed}{repeat} {ranks} \
                  epoch={epoch} position={position} access={}>",
                 loader.access()
             ))
         })
     }
 
-    /// Not pickled: what it reads ahead belongs to this process.
-    #[allow(clippy::unused_self)] // a method to Python
-    fn __reduce__(&self) -> PyResult<Py<PyAny>> {
-        Err(PyTypeError::new_err(
-            "a Loader cannot be pickled\nhint: the Tokens and state_dict() can; make a loader of them over there",
-        ))
+    /// Pickles as the tokens, the settings and the state: the copy goes on with the very next batch.
+    #[allow(clippy::type_complexity)] // what pickle wants: a function, its arguments, and the state
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Py<Tokens>,), Bound<'py, PyDict>)> {
+        self.settle(py, Moment::Early)?;
+        let (options, standing) =
+            self.inner.with(py, |loader, _| Ok((*loader.options(), loader.standing())))?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("order", options.order.name())?;
+        keywords.set_item("seed", options.seed)?;
+        keywords.set_item("epoch", options.epoch)?;
+        keywords.set_item("epochs", options.epochs)?;
+        keywords.set_item("repeat", options.again == Again::SameEpoch)?;
+        keywords.set_item("dtype", self.wanted.descr.bind(py))?;
+        keywords.set_item("prefetch", options.prefetch)?;
+        keywords.set_item("drop_last", options.last == LastStep::Drop)?;
+        if options.turn != Turn::ALL {
+            keywords.set_item("_turn", (options.turn.first(), options.turn.of()))?;
+        }
+        self.ranks.send(options.shard, &keywords)?;
+        let arguments = ("loader", options.batch_size, options.block_size);
+        let again = py.import("operator")?.getattr("methodcaller")?.call(arguments, Some(&keywords))?;
+        let state = self.state_dict(py)?;
+        state.set_item("standing", standing.name())?;
+        Ok((again, (self.tokens.clone_ref(py),), state))
+    }
+
+    /// What pickle calls.
+    fn __setstate__(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.load(state, chunks::standing(state)?)
     }
 }

@@ -205,6 +205,15 @@ impl RankWish {
         }
     }
 
+    /// For a copy in another process. One that nobody gave a rank may be sent to where ranks are, and asks there.
+    pub fn send(&self, shard: Shard, keywords: &Bound<'_, PyDict>) -> PyResult<()> {
+        if self.given.is_none() && shard == Shard::ALONE {
+            return Ok(());
+        }
+        keywords.set_item("rank", shard.rank())?;
+        keywords.set_item("world_size", shard.world_size())
+    }
+
     /// With the shard that it led to.
     pub fn with(&self, shard: Shard) -> Ranks {
         Ranks { shard, origin: self.origin() }

@@ -4,8 +4,9 @@ use crate::array::{warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
+use crate::number::{Number, optional};
 use crate::ranks::RankWish;
-use crate::{budget, dtype, index};
+use crate::{budget, chunks, dtype, index};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
@@ -87,7 +88,7 @@ pub fn tokens(
     path: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
     format: Option<&str>,
-    end_of_text: Option<u64>,
+    end_of_text: Option<Number>,
     access: &str,
     cache: &str,
     budget: Option<&Bound<'_, PyAny>>,
@@ -109,7 +110,7 @@ pub fn tokens(
     if let Some(word) = format {
         options = options.dialect(word.parse().map_err(raise)?);
     }
-    if let Some(token) = end_of_text {
+    if let Some(token) = optional(py, end_of_text, "end_of_text", 0)? {
         arguments.set_item("end_of_text", token)?;
         options = options.end_of_text(token);
     }
@@ -356,10 +357,11 @@ impl Tokens {
         &self,
         py: Python<'py>,
         starts: &Bound<'py, PyAny>,
-        block_size: usize,
+        block_size: Number,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         warn_unguarded(py, self.inner.array())?;
+        let block_size = block_size.size(py, "block_size")?;
         let starts = self::starts(starts, &self.inner, block_size)?;
         let Some(out) = out else {
             let (x, y) = unlocked(py, |interrupt| self.inner.windows::<i64>(&starts, block_size, interrupt))?;
@@ -386,46 +388,56 @@ impl Tokens {
     /// - `batch_size`, `block_size`: x and y are arrays of `batch_size` rows of `block_size` tokens, on each rank.
     /// - `order`: `"shuffled"`, every window of an epoch once; `"sequential"`, the same in file order;
     ///   `"with_replacement"`, independent draws, as nanoGPT's.
-    /// - `seed`, `epochs`: which order, and how many epochs one iteration has; `epochs=None` has no end.
+    /// - `seed`, `epochs`: which order, and how many epochs one iteration has; `epochs=None` has no end. `seed=None`
+    ///   draws a seed, which `state_dict` holds.
+    /// - `epoch`: the epoch with which the first iteration begins.
+    /// - `repeat`: every `iter` begins the same epochs again, from their beginning: for validation. Otherwise the
+    ///   next `iter` is the next epochs, or goes on where an iteration was left half way.
     /// - `dtype`: the integers of x and y.
     /// - `rank`, `world_size`: which share of the batches; if not given, torch.distributed's, torchrun's, Slurm's
     ///   or MPI's, asked at the first batch at the latest (docs/trainers.md).
     /// - `prefetch`: how many batches to read ahead at most; 0 does without a thread.
     /// - `drop_last`: without the last windows of an epoch that do not fill a batch on every rank.
     #[pyo3(
-        text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epochs=1, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, _turn=None)"
+        text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epoch=0, epochs=1, repeat=False, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, _turn=None)"
     )]
-    #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=0, epochs=Some(1), dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, _turn=None))]
+    #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=Some(Number::Fits(0)), epoch=Number::Fits(0), epochs=Some(Number::Fits(1)), repeat=false, dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, _turn=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     #[allow(clippy::used_underscore_binding)] // a keyword that is not for users, as Python marks it
     fn loader(
-        &self,
-        py: Python<'_>,
-        batch_size: usize,
-        block_size: usize,
+        slf: &Bound<'_, Self>,
+        batch_size: Number,
+        block_size: Number,
         order: &str,
-        seed: u64,
-        epochs: Option<u64>,
+        seed: Option<Number>,
+        epoch: Number,
+        epochs: Option<Number>,
+        repeat: bool,
         dtype: Option<&Bound<'_, PyAny>>,
-        rank: Option<u64>,
-        world_size: Option<u64>,
-        prefetch: Option<u64>,
+        rank: Option<Number>,
+        world_size: Option<Number>,
+        prefetch: Option<Number>,
         drop_last: bool,
         _turn: Option<(u64, u64)>, // for lowtide.torch: this worker, of how many
     ) -> PyResult<Loader> {
+        let py = slf.py();
+        let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
         let (ranks, shard) = RankWish::new(py, rank, world_size)?;
+        let seed = chunks::Seed::new(py, seed, shard)?;
         let options = LoaderOptions {
-            batch_size,
-            block_size,
+            batch_size: batch_size.size(py, "batch_size")?,
+            block_size: block_size.size(py, "block_size")?,
             order: order.parse().map_err(raise)?,
-            seed,
-            epochs,
+            seed: seed.number,
+            epoch: epoch.named(py, "epoch", 0)?,
+            epochs: optional(py, epochs, "epochs", 1)?,
+            again: chunks::again(repeat),
             shard,
             turn: _turn.map_or(Ok(Turn::ALL), |(first, of)| Turn::new(first, of)).map_err(raise)?,
             last: if drop_last { LastStep::Drop } else { LastStep::Split },
-            prefetch,
+            prefetch: optional(py, prefetch, "prefetch", 0)?,
         };
-        Loader::new(py, &self.inner, options, ranks, Wanted::from_python(py, dtype)?)
+        Loader::new(slf, options, seed, ranks, Wanted::from_python(py, dtype)?)
     }
 
     /// Tokens as NumPy's index selects them, in the files' own dtype: `tokens[5]`, `tokens[5:9]`, `tokens[[3, 1]]`.

@@ -2,6 +2,7 @@
 
 use crate::array::Array;
 use crate::chunks::{self, Chunks, Yields};
+use crate::number::Number;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -59,28 +60,37 @@ impl Zip {
     }
 
     /// Rows in file order, `rows` at a time, as tuples.
-    fn chunks(&self, py: Python<'_>, rows: usize) -> PyResult<Chunks> {
-        chunks::sequential(py, &self.bound(py), Yields::Tuple, rows)
+    fn chunks(slf: &Bound<'_, Self>, rows: Number) -> PyResult<Chunks> {
+        chunks::sequential(slf, &slf.get().bound(slf.py()), Yields::Tuple, rows)
     }
 
     /// Every row exactly once, in shuffled order, `rows` at a time, as tuples.
-    #[pyo3(signature = (rows, seed=0, *, epoch=0, start=0, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
+    #[pyo3(
+        text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False)"
+    )]
+    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn shuffled(
-        &self,
-        py: Python<'_>,
-        rows: usize,
-        seed: u64,
-        epoch: u64,
-        start: u64,
-        rank: Option<u64>,
-        world_size: Option<u64>,
+        slf: &Bound<'_, Self>,
+        rows: Number,
+        seed: Option<Number>,
+        epoch: Number,
+        start: Number,
+        repeat: bool,
+        rank: Option<Number>,
+        world_size: Option<Number>,
         blocks: Option<&Bound<'_, PyAny>>,
         with_rows: bool,
         drop_last: bool,
     ) -> PyResult<Chunks> {
-        let shuffle = chunks::shuffle(py, seed, epoch, start, rank, world_size, blocks, drop_last)?;
+        let py = slf.py();
+        let shuffle = chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last)?;
         let yields = if with_rows { Yields::RowsAndTuple } else { Yields::Tuple };
-        chunks::shuffled(py, &self.bound(py), yields, rows, shuffle)
+        chunks::shuffled(slf, &slf.get().bound(py), yields, rows, shuffle)
+    }
+
+    /// Pickles as its arrays.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        Ok((py.import("lowtide._lowtide")?.getattr("zip")?, self.arrays(py)?))
     }
 }

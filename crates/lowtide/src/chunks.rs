@@ -2,7 +2,8 @@
 //!
 //! A [`Chunks`] is an iterator whose whole state is one number: how many rows all ranks have taken. What is
 //! read when is decided in `reader.rs`; here chunks are handed out one by one, in exact order. The first
-//! one is read in the caller's own thread; after it a thread of its own reads while the caller works.
+//! one is read in the caller's own thread; after it a thread of its own reads while the caller works. After the
+//! last chunk it can begin again, with the next epoch.
 
 use crate::array::Array;
 use crate::batch::Batch;
@@ -10,6 +11,7 @@ use crate::choose::{Choice, Visit};
 use crate::data::same_data;
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
+use crate::iteration::{Again, Span, Standing};
 use crate::order::{Blocks, LastStep, Mix, Permutation, Sequential, Shard, Steps};
 use crate::plan::Interrupt;
 use crate::pool::Block;
@@ -33,8 +35,10 @@ pub struct Shuffle {
     pub seed: u64,
     /// Another pass, another order.
     pub epoch: u64,
-    /// How many rows of the pass have been taken already, by all ranks together.
+    /// How many rows of the pass have been taken already, by all ranks together: where the first iteration begins.
     pub start: u64,
+    /// What the next iteration gives.
+    pub again: Again,
     /// Which rank this is, and of how many.
     pub shard: Shard,
     /// What happens to the rows that do not fill a step.
@@ -63,6 +67,7 @@ impl Default for Shuffle {
             seed: 0,
             epoch: 0,
             start: 0,
+            again: Again::default(),
             shard: Shard::default(),
             last: LastStep::Split,
             blocks: BlockWish::Exact,
@@ -152,7 +157,9 @@ impl Zip {
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
     pub fn shuffled(&self, rows: usize, shuffle: Shuffle) -> Result<Chunks> {
-        let steps = shuffle.shard.steps(self.rows(), shuffle.start, at_least_one(rows)?, shuffle.last)?;
+        let whole = shuffle.shard.steps(self.rows(), 0, at_least_one(rows)?, shuffle.last)?;
+        never_empty(&whole, self.rows(), &shuffle)?;
+        let steps = whole.restart(self.rows(), shuffle.start)?;
         for array in &self.arrays {
             if array.layout().order == AxisOrder::Fortran {
                 return Err(Error::unsupported(
@@ -219,6 +226,18 @@ fn at_least_one(rows: usize) -> Result<u64> {
     }
 }
 
+/// Refuses what would never give a chunk. Where there are no rows, that is as it should be.
+fn never_empty(whole: &Steps, rows: u64, shuffle: &Shuffle) -> Result<()> {
+    if whole.count() > 0 || rows == 0 {
+        return Ok(());
+    }
+    let step = shuffle.shard.step_words(whole.batch(), "chunk", "chunks");
+    Err(Error::argument(
+        format!("{step} is never full: there are {rows} rows"),
+        "fewer rows in a chunk, or drop_last=False",
+    ))
+}
+
 /// One chunk: a batch of each array, and which positions of the pass it is.
 #[derive(Debug)]
 pub struct Chunk {
@@ -251,7 +270,11 @@ impl Deref for Chunk {
 #[derive(Debug)]
 pub struct Chunks {
     spec: Arc<Spec>,
+    /// Which pass it is in now.
     shuffle: Shuffle,
+    /// The epoch with which the first iteration began.
+    first: u64,
+    standing: Standing,
     /// Steps that were delivered.
     delivered: u64,
     /// Chunks that are read and not yet delivered: the ones from `delivered` on.
@@ -287,7 +310,97 @@ impl Chunks {
         let overlap = Arc::new(AtomicBool::new(true));
         let reading = Reading::Here(Reader::new(spec.clone(), choices, 0, overlap.clone()));
         let handed = (Instant::now(), Duration::ZERO);
-        Ok(Self { spec, shuffle, delivered: 0, ready: VecDeque::new(), reading, choice, overlap, handed })
+        Ok(Self {
+            spec,
+            shuffle,
+            first: shuffle.epoch,
+            standing: Standing::Ready,
+            delivered: 0,
+            ready: VecDeque::new(),
+            reading,
+            choice,
+            overlap,
+            handed,
+        })
+    }
+
+    /// Goes to another place of another pass; the iteration has the same first epoch.
+    fn reopen(&mut self, shuffle: Shuffle, steps: Steps) -> Result<()> {
+        let zip = Zip { arrays: self.spec.arrays.clone() };
+        let pass = match &self.spec.pass {
+            Pass::Sequential(order) => Pass::Sequential(*order),
+            _ => zip.pass(&shuffle)?,
+        };
+        let first = self.first;
+        *self = Self { first, ..Self::with(zip.arrays, shuffle, pass, steps)? };
+        Ok(())
+    }
+
+    fn span(&self) -> Span {
+        Span { first: self.first, epochs: Some(1), again: self.shuffle.again }
+    }
+
+    /// The rows that there are.
+    fn rows(&self) -> u64 {
+        self.spec.arrays.first().map_or(0, Array::rows)
+    }
+
+    /// Begins an iteration: with the next epoch after the end of one, and where it was left if it was left half
+    /// way; with [`Again::SameEpoch`] from the beginning. Directly after [`load`](Self::load), with what was loaded.
+    /// In file order every epoch is the same.
+    ///
+    /// # Errors
+    /// Where the files cannot be read any more, because an array was closed.
+    pub fn begin(&mut self) -> Result<()> {
+        let span = self.span();
+        if span.goes_on(self.standing) {
+            return Ok(());
+        }
+        let epoch = match self.shuffle.again {
+            Again::NextEpoch if self.remaining() == 0 => span.after(self.shuffle.epoch),
+            Again::NextEpoch => self.shuffle.epoch, // it was loaded as one that is over
+            Again::SameEpoch => span.first,
+        };
+        let steps = self.spec.steps.restart(self.rows(), 0)?;
+        self.reopen(Shuffle { epoch, start: 0, ..self.shuffle }, steps)
+    }
+
+    /// Whether an iteration is under way, or over.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// How many chunks a whole iteration has.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where some rank would get nothing of the last step.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.spec.steps.restart(self.rows(), 0)?.count())
+    }
+
+    /// Whether a whole iteration has no chunks: only where there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows() == 0
+    }
+
+    /// Which pass it is in now.
+    pub fn shuffle(&self) -> &Shuffle {
+        &self.shuffle
+    }
+
+    /// The epoch with which the first iteration began.
+    pub fn first_epoch(&self) -> u64 {
+        self.first
+    }
+
+    /// The arrays.
+    pub fn arrays(&self) -> &[Array] {
+        &self.spec.arrays
+    }
+
+    /// Rows in a chunk.
+    pub fn batch_rows(&self) -> u64 {
+        self.spec.steps.batch()
     }
 
     /// The way of access that is taken now (of the first array, where there are several).
@@ -300,7 +413,7 @@ impl Chunks {
         &self.choice.why
     }
 
-    /// How many chunks are left.
+    /// How many chunks are left of this iteration.
     pub fn remaining(&self) -> u64 {
         self.spec.steps.count() - self.delivered
     }
@@ -320,6 +433,14 @@ impl Chunks {
         rows
     }
 
+    /// The epoch, and how many of its rows all ranks together have taken, as the caller saw it.
+    pub fn place(&self) -> (u64, u64) {
+        match self.remaining() {
+            0 => (self.span().after(self.shuffle.epoch), 0),
+            _ => (self.shuffle.epoch, self.position()),
+        }
+    }
+
     /// Where the pass stands, as the caller saw it: chunks that are only read do not count.
     pub fn state(&self) -> Result<State> {
         let fingerprints: Vec<String> =
@@ -335,11 +456,17 @@ impl Chunks {
         })
     }
 
-    /// Goes on from where a state was taken, with this iterator's rank and chunk size.
+    /// Goes on from where a state was taken, with this iterator's rank and chunk size: the next iteration begins
+    /// there.
     ///
     /// # Errors
     /// [`Error::Argument`] where the state is of other data, or cannot be of this pass.
     pub fn load(&mut self, state: &State) -> Result<()> {
+        self.load_as(state, Standing::Ready)
+    }
+
+    /// The same for a copy of an iterator that stands like this.
+    pub fn load_as(&mut self, state: &State, standing: Standing) -> Result<()> {
         same_data(&self.state()?.fingerprint, &state.fingerprint)?;
         let order = self.order();
         if state.order != order {
@@ -348,18 +475,25 @@ impl Chunks {
                 "chunks() and shuffled() each load their own",
             ));
         }
-        let zip = Zip { arrays: self.spec.arrays.clone() };
-        let steps = self.spec.steps.restart(zip.rows(), state.position)?;
-        if let Pass::Sequential(order) = &self.spec.pass {
-            *self = Self::with(zip.arrays, self.shuffle, Pass::Sequential(*order), steps)?;
-            return Ok(());
-        }
-        let State { seed, epoch, position: start, .. } = *state;
+        let State { seed, epoch, position, .. } = *state;
         let blocks = state.mix.map_or(BlockWish::Exact, BlockWish::Mix);
-        let shuffle = Shuffle { seed, epoch, start, blocks, ..self.shuffle };
-        let pass = zip.pass(&shuffle)?;
-        *self = Self::with(zip.arrays, shuffle, pass, steps)?;
+        let steps = self.spec.steps;
+        self.stand_at(Shuffle { seed, blocks, ..self.shuffle }, &steps, (epoch, position))?;
+        self.standing = standing;
         Ok(())
+    }
+
+    /// Goes to a place of an epoch: with the ranks and the chunks of some steps.
+    fn stand_at(&mut self, shuffle: Shuffle, steps: &Steps, (epoch, start): (u64, u64)) -> Result<()> {
+        let rows = self.rows();
+        match steps.restart(rows, start)? {
+            // What is left of its epoch does not fill a step of these ranks: the epoch is over.
+            rest if rest.count() == 0 => {
+                let epoch = self.span().after(epoch);
+                self.reopen(Shuffle { epoch, start: 0, ..shuffle }, steps.restart(rows, 0)?)
+            }
+            rest => self.reopen(Shuffle { epoch, start, ..shuffle }, rest),
+        }
     }
 
     /// Goes on as another rank from where the pass stands: all ranks have taken as much of it.
@@ -370,11 +504,12 @@ impl Chunks {
         if shard == self.shuffle.shard {
             return Ok(());
         }
-        let rows = self.spec.arrays.first().map_or(0, Array::rows);
-        let steps = shard.steps(rows, Self::position(self), self.spec.steps.batch(), self.shuffle.last)?;
-        let Spec { arrays, pass, ahead, .. } = &*self.spec;
-        let spec = Spec { arrays: arrays.clone(), pass: pass.clone(), steps, ahead: *ahead };
-        *self = Self::of(spec, Shuffle { shard, ..self.shuffle })?;
+        let shuffle = Shuffle { shard, ..self.shuffle };
+        let whole = shard.steps(self.rows(), 0, self.batch_rows(), shuffle.last)?;
+        never_empty(&whole, self.rows(), &shuffle)?;
+        let (place, standing) = (self.place(), self.standing);
+        self.stand_at(shuffle, &whole, place)?;
+        self.standing = standing;
         Ok(())
     }
 
@@ -386,19 +521,6 @@ impl Chunks {
     /// The seed of a shuffled pass.
     pub fn seed(&self) -> u64 {
         self.shuffle.seed
-    }
-
-    /// Rows in a chunk.
-    pub fn batch_rows(&self) -> u64 {
-        self.spec.steps.batch()
-    }
-
-    /// The pass, and how many of its rows all ranks together have taken, as the caller saw it.
-    pub fn place(&self) -> (u64, u64) {
-        match self.remaining() {
-            0 => (self.shuffle.epoch.wrapping_add(1), 0),
-            _ => (self.shuffle.epoch, self.position()),
-        }
     }
 
     /// The word for the order of rows.
@@ -423,11 +545,19 @@ impl Chunks {
         }
     }
 
-    /// The next chunk, or `None` after the last. `interrupt` is asked during long reads and waits.
+    /// The next chunk, or `None` after the last, until [`begin`](Self::begin) is called. `interrupt` is asked during
+    /// long reads and waits.
     ///
     /// After an error the iterator stands where it was: the next call tries the same chunk again.
     pub fn next_chunk(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Chunk>> {
-        let positions = self.spec.steps.range(self.delivered)?;
+        let positions = match self.standing {
+            Standing::Over => None,
+            Standing::Ready | Standing::UnderWay => self.spec.steps.range(self.delivered),
+        };
+        let Some(positions) = positions else {
+            self.standing = Standing::Over;
+            return None;
+        };
         if let Some(array) = self.spec.arrays.iter().find(|a| a.is_closed()) {
             self.ready.clear();
             return Some(Err(Error::Closed { path: array.path().to_owned() }));
@@ -444,6 +574,7 @@ impl Chunks {
         }
         let batches = self.ready.pop_front()?.into_iter().map(Batch::deliver).collect();
         self.delivered += 1;
+        self.standing = if self.remaining() == 0 { Standing::Over } else { Standing::UnderWay };
         Some(Ok(Chunk { batches, positions }))
     }
 

@@ -9,6 +9,7 @@ use crate::batch::Batch;
 use crate::chunks::{Chunks, Shuffle, fits};
 use crate::data::same_data;
 use crate::error::{Error, Result};
+use crate::iteration::{Again, Span, Standing};
 use crate::order::{Draws, LastStep, Permutation, Sequential, Shard, Steps, Turn, Windows};
 use crate::plan::Interrupt;
 use crate::reader::{Pass, Spec};
@@ -73,8 +74,12 @@ pub struct LoaderOptions {
     pub order: WindowOrder,
     /// Another seed, another order.
     pub seed: u64,
+    /// The epoch with which the first iteration begins.
+    pub epoch: u64,
     /// How many epochs one iteration goes through; `None` is endless.
     pub epochs: Option<u64>,
+    /// What the next iteration gives.
+    pub again: Again,
     /// Which rank this is, and of how many.
     pub shard: Shard,
     /// Which of this rank's batches, where several readers share them: all, if it is the only one.
@@ -92,7 +97,9 @@ impl Default for LoaderOptions {
             block_size: 1024,
             order: WindowOrder::default(),
             seed: 0,
+            epoch: 0,
             epochs: Some(1),
+            again: Again::default(),
             shard: Shard::default(),
             turn: Turn::ALL,
             last: LastStep::Drop,
@@ -108,7 +115,7 @@ pub struct LoaderState {
     pub order: WindowOrder,
     /// The seed.
     pub seed: u64,
-    /// The epoch; after its last batch, the next one.
+    /// The epoch; after its last batch, the next one that is gone through.
     pub epoch: u64,
     /// Windows that all ranks together have taken of this epoch.
     pub position: u64,
@@ -141,12 +148,11 @@ pub struct Loader {
     steps: u64,
     /// The windows of `epoch` that are still to come.
     chunks: Chunks,
-    /// Whether an iteration has come to its end: see [`begin`](Self::begin).
-    finished: bool,
+    standing: Standing,
 }
 
 impl Loader {
-    /// A loader that stands at the beginning of epoch 0.
+    /// A loader that stands at the beginning of its first epoch.
     ///
     /// # Errors
     /// [`Error::Argument`] where there are too few tokens for one step, or too few windows in the last one for
@@ -155,10 +161,10 @@ impl Loader {
         if options.epochs == Some(0) {
             return Err(Error::argument("epochs is 0", "None goes on for ever"));
         }
-        let (chunks, steps) = open_epoch(tokens, &options, 0, 0, options.turn)?;
         never_empty(tokens, &options)?;
-        let (tokens, turn) = (tokens.clone(), options.turn);
-        Ok(Self { tokens, options, epoch: 0, turn, steps, chunks, finished: false })
+        let LoaderOptions { epoch, turn, .. } = options;
+        let (chunks, steps) = open_epoch(tokens, &options, epoch, 0, turn)?;
+        Ok(Self { tokens: tokens.clone(), options, epoch, turn, steps, chunks, standing: Standing::Ready })
     }
 
     /// What it gives.
@@ -193,9 +199,29 @@ impl Loader {
         false
     }
 
-    /// Begins an iteration where the state stands: after the end of one, the next epochs.
-    pub fn begin(&mut self) {
-        self.finished = false;
+    /// Begins an iteration: with the next epochs after the end of one, and where it was left if it was left half
+    /// way; with [`Again::SameEpoch`] from the beginning. Directly after [`load`](Self::load), with what was loaded.
+    ///
+    /// # Errors
+    /// Where an epoch cannot be opened any more, because the tokens were closed.
+    pub fn begin(&mut self) -> Result<()> {
+        let span = self.options.span();
+        if span.goes_on(self.standing) {
+            return Ok(());
+        }
+        let (epoch, turn) = match self.options.again {
+            Again::NextEpoch if self.chunks.remaining() == 0 => (span.after(self.epoch), self.next_turn()),
+            Again::NextEpoch => (self.epoch, self.turn), // it was loaded as one that is over
+            Again::SameEpoch => (span.first, self.options.turn),
+        };
+        self.open(epoch, turn)?;
+        self.standing = Standing::Ready;
+        Ok(())
+    }
+
+    /// Whether an iteration is under way, or over.
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// Goes on as another rank from where the state stands: all ranks have taken as much of the stream.
@@ -209,10 +235,8 @@ impl Loader {
         let options = LoaderOptions { shard, ..self.options };
         never_empty(&self.tokens, &options)?;
         let (epoch, position) = self.place();
-        let turn = if epoch == self.epoch { self.turn } else { self.turn.after(self.steps) };
-        (self.chunks, self.steps) = open_epoch(&self.tokens, &options, epoch, position, turn)?;
-        (self.options, self.epoch, self.turn) = (options, epoch, turn);
-        Ok(())
+        let turn = if self.chunks.remaining() == 0 { self.next_turn() } else { self.turn };
+        self.stand_at(options, epoch, position, turn)
     }
 
     /// The next batch, x and y; `None` at the end of the iteration, until [`begin`](Self::begin) is called.
@@ -259,39 +283,45 @@ impl Loader {
 
     /// The next windows as they stand in the files.
     fn next_raw(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Batch>> {
-        if self.finished {
+        let span = self.options.span();
+        if self.standing == Standing::Over {
             return None;
         }
-        // A state can stand where nothing but a dropped rest is left of its epoch.
         while self.chunks.remaining() == 0 {
-            if let Err(error) = self.next_epoch() {
-                return Some(Err(error));
-            }
-            if self.finished {
+            if span.ends_with(self.epoch) {
+                self.standing = Standing::Over;
                 return None;
+            }
+            if let Err(error) = self.open(span.after(self.epoch), self.next_turn()) {
+                return Some(Err(error));
             }
         }
         match self.chunks.next_chunk(interrupt)? {
-            Ok(chunk) => chunk.into_batches().pop().map(Ok),
+            Ok(chunk) => {
+                let last = self.chunks.remaining() == 0 && span.ends_with(self.epoch);
+                self.standing = if last { Standing::Over } else { Standing::UnderWay };
+                chunk.into_batches().pop().map(Ok)
+            }
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// Goes on to the next epoch; the iteration ends where its number is a multiple of `epochs`, so that it
-    /// ends there too if it was taken up again in between.
-    fn next_epoch(&mut self) -> Result<()> {
-        let epoch = self.epoch.wrapping_add(1);
-        let turn = self.turn.after(self.steps);
+    /// Goes to the beginning of an epoch.
+    fn open(&mut self, epoch: u64, turn: Turn) -> Result<()> {
         (self.chunks, self.steps) = open_epoch(&self.tokens, &self.options, epoch, 0, turn)?;
         (self.epoch, self.turn) = (epoch, turn);
-        self.finished = self.options.epochs.is_some_and(|epochs| epoch.is_multiple_of(epochs));
         Ok(())
+    }
+
+    /// Whose turn it is after this epoch.
+    fn next_turn(&self) -> Turn {
+        self.turn.after(self.steps)
     }
 
     /// The epoch, and how many of its windows all ranks together have taken, as the caller saw it.
     pub fn place(&self) -> (u64, u64) {
         match self.chunks.remaining() {
-            0 => (self.epoch.wrapping_add(1), 0),
+            0 => (self.options.span().after(self.epoch), 0),
             _ => (self.epoch, self.chunks.position()),
         }
     }
@@ -306,17 +336,23 @@ impl Loader {
             seed,
             epoch,
             position,
-            turn: if done { self.turn.after(self.steps) } else { self.turn },
+            turn: if done { self.next_turn() } else { self.turn },
             block_size: block_size as u64,
             fingerprint: self.tokens.fingerprint()?,
         })
     }
 
-    /// Goes on from where a state was taken, with this loader's ranks and batch size.
+    /// Goes on from where a state was taken, with this loader's ranks and batch size: the next iteration begins
+    /// there.
     ///
     /// # Errors
     /// [`Error::Argument`] where the state is of other data or other windows.
     pub fn load(&mut self, state: &LoaderState) -> Result<()> {
+        self.load_as(state, Standing::Ready)
+    }
+
+    /// The same for a copy of a loader that stands like this.
+    pub fn load_as(&mut self, state: &LoaderState, standing: Standing) -> Result<()> {
         same_data(&self.tokens.fingerprint()?, &state.fingerprint)?;
         let LoaderOptions { order, block_size, .. } = self.options;
         if (state.order, state.block_size) != (order, block_size as u64) {
@@ -339,10 +375,29 @@ impl Loader {
                 "as many workers as there were",
             ));
         }
-        let (chunks, steps) = open_epoch(&self.tokens, &options, state.epoch, state.position, state.turn)?;
-        (self.options, self.epoch, self.turn, self.steps) = (options, state.epoch, state.turn, steps);
-        (self.chunks, self.finished) = (chunks, false);
+        self.stand_at(options, state.epoch, state.position, state.turn)?;
+        self.standing = standing;
         Ok(())
+    }
+
+    /// Goes to a place of an epoch, with other options.
+    fn stand_at(&mut self, options: LoaderOptions, epoch: u64, position: u64, turn: Turn) -> Result<()> {
+        let open = |epoch, position| open_epoch(&self.tokens, &options, epoch, position, turn);
+        let (mut epoch, (mut chunks, mut steps)) = (epoch, open(epoch, position)?);
+        if steps == 0 {
+            // What is left of its epoch does not fill a step of these ranks: the epoch is over.
+            epoch = options.span().after(epoch);
+            (chunks, steps) = open(epoch, 0)?;
+        }
+        (self.options, self.epoch, self.turn) = (options, epoch, turn);
+        (self.chunks, self.steps) = (chunks, steps);
+        Ok(())
+    }
+}
+
+impl LoaderOptions {
+    fn span(&self) -> Span {
+        Span { first: self.epoch, epochs: self.epochs, again: self.again }
     }
 }
 
@@ -363,12 +418,7 @@ fn never_empty(tokens: &Tokens, options: &LoaderOptions) -> Result<()> {
     if steps(options, windows, 0)?.total() > 0 {
         return Ok(());
     }
-    let (batch, ranks) = (options.batch_size, options.shard.world_size());
-    let step = if ranks == 1 {
-        format!("a batch of {batch}")
-    } else {
-        format!("a step of {ranks} ranks with batches of {batch}")
-    };
+    let step = options.shard.step_words(options.batch_size as u64, "batch", "batches");
     Err(Error::argument(
         format!("{step} is never full: an epoch has {windows} windows of {} tokens", options.block_size),
         "a smaller batch_size or block_size, or drop_last=False",

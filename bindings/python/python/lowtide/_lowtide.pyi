@@ -1,8 +1,20 @@
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, TypedDict, final
+from types import GenericAlias, TracebackType
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    NotRequired,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    final,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -31,13 +43,18 @@ _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 _Access: TypeAlias = Literal["auto", "map", "remap", "advise", "read", "direct"]
 _Cache: TypeAlias = Literal["auto", "keep", "drop"]
 _Size: TypeAlias = int | str
+_Blocks: TypeAlias = Literal["auto"] | int | None
+_Rows: TypeAlias = NDArray[np.int64]
+_Step = TypeVar("_Step", covariant=True)
 
 class _State(TypedDict):
     version: int
+    order: Literal["sequential", "shuffled"]
     seed: int
     epoch: int
     position: int
     fingerprint: str
+    blocks: list[int] | None
 
 __version__: str
 
@@ -77,20 +94,52 @@ class Array:
     def __getitem__(self, key: Any, /) -> Any: ...
     def __iter__(self) -> Iterator[Any]: ...
     def take(self, rows: ArrayLike, axis: int = 0, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
-    def chunks(self, rows: int) -> Chunks: ...
+    def chunks(self, rows: int) -> Chunks[NDArray[Any]]: ...
+    @overload
     def shuffled(
         self,
         rows: int,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         epoch: int = 0,
         start: int = 0,
+        repeat: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        blocks: Literal["auto"] | int | None = None,
-        with_rows: bool = False,
+        blocks: _Blocks = None,
+        with_rows: Literal[False] = False,
         drop_last: bool = False,
-    ) -> Chunks: ...
+    ) -> Chunks[NDArray[Any]]: ...
+    @overload
+    def shuffled(
+        self,
+        rows: int,
+        seed: int | None = 0,
+        *,
+        epoch: int = 0,
+        start: int = 0,
+        repeat: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        blocks: _Blocks = None,
+        with_rows: Literal[True],
+        drop_last: bool = False,
+    ) -> Chunks[tuple[_Rows, NDArray[Any]]]: ...
+    @overload
+    def shuffled(
+        self,
+        rows: int,
+        seed: int | None = 0,
+        *,
+        epoch: int = 0,
+        start: int = 0,
+        repeat: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        blocks: _Blocks = None,
+        with_rows: bool,
+        drop_last: bool = False,
+    ) -> Chunks[Any]: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
     def close(self) -> None: ...
     def __enter__(self) -> Array: ...
@@ -102,11 +151,13 @@ class Array:
         /,
     ) -> None: ...
 
+# A step is an array, or with several arrays a tuple; before it the row numbers where they were asked for.
 @final
-class Chunks:
-    def __iter__(self) -> Chunks: ...
-    # An array, or with several arrays a tuple of them; before it the row numbers where they were asked for.
-    def __next__(self) -> Any: ...
+class Chunks(Generic[_Step]):
+    @classmethod
+    def __class_getitem__(cls, item: Any) -> GenericAlias: ...
+    def __iter__(self) -> Iterator[_Step]: ...
+    def __next__(self) -> _Step: ...
     def __len__(self) -> int: ...
     @property
     def access(self) -> _Access: ...
@@ -159,8 +210,10 @@ class Tokens:
         block_size: int,
         *,
         order: _Order = "shuffled",
-        seed: int = 0,
+        seed: int | None = 0,
+        epoch: int = 0,
         epochs: int | None = 1,
+        repeat: bool = False,
         dtype: DTypeLike | None = "int64",
         rank: int | None = None,
         world_size: int | None = None,
@@ -178,12 +231,19 @@ class Tokens:
         /,
     ) -> None: ...
 
-class _LoaderState(_State):
+class _LoaderState(TypedDict):
+    version: int
+    order: _Order
+    seed: int
+    epoch: int
+    position: int
     block_size: int
+    fingerprint: str
+    turn: NotRequired[list[int]]
 
 @final
 class Loader:
-    def __iter__(self) -> Loader: ...
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]: ...
     def __next__(self) -> tuple[NDArray[Any], NDArray[Any]]: ...
     def __len__(self) -> int: ...
     @property
@@ -204,20 +264,52 @@ class Zip:
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any, /) -> tuple[Any, ...]: ...
     def take(self, rows: ArrayLike) -> tuple[NDArray[Any], ...]: ...
-    def chunks(self, rows: int) -> Chunks: ...
+    def chunks(self, rows: int) -> Chunks[tuple[NDArray[Any], ...]]: ...
+    @overload
     def shuffled(
         self,
         rows: int,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         epoch: int = 0,
         start: int = 0,
+        repeat: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        blocks: Literal["auto"] | int | None = None,
-        with_rows: bool = False,
+        blocks: _Blocks = None,
+        with_rows: Literal[False] = False,
         drop_last: bool = False,
-    ) -> Chunks: ...
+    ) -> Chunks[tuple[NDArray[Any], ...]]: ...
+    @overload
+    def shuffled(
+        self,
+        rows: int,
+        seed: int | None = 0,
+        *,
+        epoch: int = 0,
+        start: int = 0,
+        repeat: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        blocks: _Blocks = None,
+        with_rows: Literal[True],
+        drop_last: bool = False,
+    ) -> Chunks[tuple[_Rows, tuple[NDArray[Any], ...]]]: ...
+    @overload
+    def shuffled(
+        self,
+        rows: int,
+        seed: int | None = 0,
+        *,
+        epoch: int = 0,
+        start: int = 0,
+        repeat: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        blocks: _Blocks = None,
+        with_rows: bool,
+        drop_last: bool = False,
+    ) -> Chunks[Any]: ...
 
 @final
 class Meter:

@@ -29,21 +29,35 @@ class Passes:
 
     def __init__(self) -> None:
         self._words = torch.zeros(_WORKERS, dtype=torch.int64, device="cpu").share_memory_()
+        # 1: a worker was resumed after its last batch; 2: it has handed out the pass after that one, too.
+        self._over = torch.zeros(_WORKERS, dtype=torch.int8, device="cpu").share_memory_()
         self._owner = os.getpid()
         self._began = False  # in this process
 
     def last(self) -> int | None:
-        """Give the last pass that a worker took."""
-        return max(_numbers(self._words.tolist()), default=None)
+        """Give the last pass that was taken by a worker."""
+        return _last(self._words.tolist(), self._over.tolist())
 
     def forget(self) -> None:
         """Begin anew: the next pass is the first."""
         self._words.zero_()
+        self._over.zero_()
 
-    def take(self, worker: WorkerInfo, number: int) -> None:
-        """Note that this worker is in a pass."""
+    def take(self, worker: WorkerInfo, number: int, over: bool = False) -> None:
+        """Note that this worker is in a pass, or was resumed after its last batch of it."""
         self._began = True
+        self._over[worker.id] = int(over)
         self._words[worker.id] = _key(worker) << _BITS | number
+
+    def all_over(self, worker: WorkerInfo, number: int) -> bool:
+        """Say whether all workers of this iteration were resumed after their last batch of a pass."""
+        words, over = (both[: worker.num_workers].tolist() for both in (self._words, self._over))
+        return _numbers(words) == [number] * worker.num_workers and all(over)
+
+    def handed_out(self, worker: WorkerInfo) -> None:
+        """Note that this worker has nothing left of the pass after the one in which it was resumed."""
+        if self._words[worker.id] >> _BITS == _key(worker):  # else it is a worker of another iteration by now
+            self._over[worker.id] = 2
 
     def next(self, worker: WorkerInfo, first: int) -> int:
         """Take the next pass, the same in all workers of an iteration; `first` if there was none."""
@@ -56,7 +70,8 @@ class Passes:
             )
         if worker.num_workers > _WORKERS:
             raise ValueError(f"num_workers is {worker.num_workers}, at most {_WORKERS} can share a dataset")
-        words: list[int] = self._words[: worker.num_workers].tolist()
+        words: list[int] = self._words.tolist()
+        last = _last(words, self._over.tolist())
         mine = words[worker.id]
         if self._began and not mine:
             raise RuntimeError(
@@ -67,7 +82,7 @@ class Passes:
         key = _key(worker)
         over = mine if mine >> _BITS == key else 0
         joined = _numbers([word for word in words if word >> _BITS == key and word > over])
-        number = max(joined) if joined else max(_numbers(words), default=first - 1) + 1
+        number = max(joined) if joined else first if last is None else last + 1
         self.take(worker, number)
         return number
 
@@ -76,11 +91,19 @@ class Passes:
         self.__dict__.update(state)
         if not self._words.is_shared():
             self._words.share_memory_()
+            self._over.share_memory_()
             self._owner = os.getpid()
 
 
 def _numbers(words: list[int]) -> list[int]:
     return [word & (1 << _BITS) - 1 for word in words if word]
+
+
+def _last(words: list[int], over: list[int]) -> int | None:
+    """Give the last pass: the one after it where all have handed that out too."""
+    if not any(words):
+        return None
+    return max(_numbers(words)) + all(two == 2 for word, two in zip(words, over, strict=True) if word)
 
 
 def _key(worker: WorkerInfo) -> int:

@@ -73,7 +73,8 @@ class TokenDataset(IterableDataset[_Pair]):
     """Batches of windows for ``DataLoader(dataset, batch_size=None)``, with any number of workers.
 
     The arguments are those of ``tokens.loader``, and so are the batches and their order. An iteration goes on
-    from the state; the next one begins the next epoch, also where DataLoader starts new workers for it.
+    from the state; the next one begins the next epoch, also where DataLoader starts new workers for it. With
+    ``repeat=True`` every iteration begins the same windows again, for validation.
 
     Worker w of n yields batches w, w + n, …, and DataLoader puts them back in order. How many of them it has
     handed out is known to no copy of the dataset, so that with workers
@@ -93,8 +94,10 @@ class TokenDataset(IterableDataset[_Pair]):
         block_size: int,
         *,
         order: Literal["shuffled", "sequential", "with_replacement"] = "shuffled",
-        seed: int = 0,
+        seed: int | None = 0,
+        epoch: int = 0,
         epochs: int | None = 1,
+        repeat: bool = False,
         dtype: DTypeLike = "int64",
         rank: int | None = None,
         world_size: int | None = None,
@@ -109,6 +112,7 @@ class TokenDataset(IterableDataset[_Pair]):
             "block_size": block_size,
             "order": order,
             "seed": seed,
+            "epoch": epoch,
             "epochs": epochs,
             "dtype": dtype,
             "rank": rank,
@@ -116,9 +120,13 @@ class TokenDataset(IterableDataset[_Pair]):
             "prefetch": prefetch,
             "drop_last": drop_last,
         }
-        self._loader = tokens.loader(**self._settings)  # what is wrong is said here, not in a worker
+        # What is wrong is said here, not in a worker; and a random seed is drawn here, once for all of them.
+        self._loader = tokens.loader(**self._settings, repeat=repeat)
+        self._settings["seed"] = self._loader.state_dict()["seed"]
         # Of a copy that was pickled: the process it is in, and the rank of the one that sent it.
         self._sent: tuple[int, int, int] | None = None
+        self._repeat = repeat
+        self._first = epoch
         self._span = _ENDLESS if epochs is None else epochs
         self._passes = Passes()
         # In a worker: what StatefulDataLoader has loaded, and the epoch before which the iteration ends.
@@ -153,40 +161,84 @@ class TokenDataset(IterableDataset[_Pair]):
         """Go on after what workers have read since this process did."""
         last = self._passes.last()
         if last is not None:
-            state = {**self._loader.state_dict(), "epoch": (last + 1) * self._span, "position": 0}
-            self._loader.load_state_dict(state)
+            self._loader.load_state_dict({**self._loader.state_dict(), **self._beginning(last + 1)})
             self._passes.forget()
+
+    def _step(self) -> int:
+        """Count the windows of a step, over all ranks: what a worker has taken is counted in steps."""
+        step: int = self._settings["batch_size"] * self._loader.world_size
+        return step
+
+    def _pass(self, epoch: int) -> int:
+        """Give the number of the pass, of ``epochs`` epochs each, in which an epoch is."""
+        return (epoch - self._first % self._span) // self._span + 1
+
+    def _beginning(self, number: int) -> dict[str, Any]:
+        """Say where a pass begins: with ``repeat``, always where the first one does."""
+        epoch = (number - 1) * self._span + self._first % self._span
+        return {"epoch": self._first if self._repeat else epoch, "position": 0}
 
     def _share(self, worker: WorkerInfo) -> Iterator[_Arrays]:
         """Give this worker's share of the iteration that it resumes, or else of the next one."""
         turn = (worker.id, worker.num_workers)
-        # Where the parent's copy stands, or, in a persistent worker, our last iteration.
-        mine: dict[str, Any] = {**self._loader.state_dict(), "turn": turn}
-        state, self._resume = self._resume or mine, None
+        state, self._resume = self._resume, None
+        if state is None:
+            if self._end is None:
+                iter(self._loader)  # the parent's copy: this is what it would begin with
+            # Or, in a persistent worker, our last iteration.
+            state = {**self._loader.state_dict(), "turn": turn}
         if "end" in state:
             # What the next iteration takes from the parent's copy must be what this one takes from the state.
-            if state["seed"] != mine["seed"] or state["end"] % self._span:
+            if (
+                state["seed"] != self._loader.state_dict()["seed"]
+                or (state["end"] - self._first) % self._span
+            ):
                 raise ValueError(
                     "the state was taken with another seed or other epochs than the dataset has\n"
                     "hint: make the dataset as it was made then"
                 )
-            number = state["end"] // self._span - 1
-            self._passes.take(worker, number)
+            self._end = state["end"]
+            number = self._pass(state["end"]) - 1
+            self._passes.take(worker, number, over=state["epoch"] >= state["end"])
         else:
-            first = state["epoch"] // self._span
+            first = self._pass(state["epoch"])
             number = self._passes.next(worker, first)
             if number != first or self._end is not None:
-                state.update(epoch=number * self._span, position=0)
-        self._end = (number + 1) * self._span
+                state.update(self._beginning(number))
+            self._end = state["epoch"] - (state["epoch"] - self._first) % self._span + self._span
         self._loader = self.tokens.loader(**self._here(), _turn=turn)
+        if state.get("step", self._step()) != self._step():
+            raise ValueError(
+                f"the state is of steps of {state['step']} windows, the dataset's are of {self._step()}\n"
+                "hint: with workers, resume with the batch_size and the world_size that there were"
+            )
         self._loader.load_state_dict(state)
         # After a worker's last batch its state stands in the next epoch, which is not of the same iteration.
-        return iter(self._loader) if state["epoch"] < self._end else iter(())
+        return iter(self._loader) if state["epoch"] < self._end else self._next_share(worker, number, state)
+
+    def _next_share(self, worker: WorkerInfo, number: int, state: dict[str, Any]) -> Iterator[_Arrays]:
+        """Go on after this worker's last batch: with the next pass if it was all workers' last, else not.
+
+        Every worker has been here when the first batch is asked for: StatefulDataLoader waits for them.
+        """
+        if not self._passes.all_over(worker, number):
+            return
+        if self._repeat:
+            state = {**state, **self._beginning(number)}
+            self._loader.load_state_dict(state)
+        end = self._end = state["epoch"] + self._span
+        # Where the iteration was also seen to end, StatefulDataLoader asks for some batches, throws them away
+        # and begins another iteration: so this pass counts only when all of it was handed out.
+        for batch in self._loader:
+            if self._loader.state_dict()["epoch"] == end:
+                self._passes.handed_out(worker)
+            yield batch
+        self._passes.handed_out(worker)
 
     def state_dict(self) -> dict[str, Any]:
         """Say where the iteration stands, as the caller saw it: see ``Loader.state_dict``."""
         if get_worker_info() is not None:
-            return {**self._loader.state_dict(), "end": self._end}
+            return {**self._loader.state_dict(), "end": self._end, "step": self._step()}
         if self._passes.last() is not None:
             raise RuntimeError(
                 "the batches are read by DataLoader workers: how far they are is not known to this copy\n"
@@ -208,12 +260,9 @@ class TokenDataset(IterableDataset[_Pair]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Give the settings and the state; the data stays where it is."""
-        ranks = self._loader.rank, self._loader.world_size
-        return {**self.__dict__, "_loader": self._loader.state_dict(), "_sent": (0, *ranks)}
+        return {**self.__dict__, "_sent": (0, self._loader.rank, self._loader.world_size)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open the files again, and go on from the state."""
+        """Go on from the state, as the process that sent it would."""
         self.__dict__.update(state)
         self._sent = (os.getpid(), *state["_sent"][1:])
-        self._loader = self.tokens.loader(**self._settings)
-        self._loader.load_state_dict(state["_loader"])

@@ -66,6 +66,14 @@ impl Shard {
         self.world_size
     }
 
+    /// The words for a step in which each rank takes one `share` (several are `shares`) of so many.
+    pub(crate) fn step_words(self, of: u64, share: &str, shares: &str) -> String {
+        match self.world_size {
+            1 => format!("a {share} of {of}"),
+            ranks => format!("a step of {ranks} ranks with {shares} of {of}"),
+        }
+    }
+
     /// The steps of this rank over positions `start..len`, `batch` rows a step.
     pub fn steps(self, len: u64, start: u64, batch: u64, last: LastStep) -> Result<Steps> {
         if batch == 0 {
