@@ -202,6 +202,22 @@ def test_release_keeps_what_was_written(tmp_path):
     assert m[:8].tolist() == [7, 7, 7, 7, 7, 9, 7, 7]
 
 
+def test_release_believes_the_kernel(numbers):
+    """Whatever a memmap says of itself: memory that is not shared with a file is nobody's to drop."""
+    private = np.memmap(numbers, dtype="u1", mode="c")
+    private[:] = 7
+    private.mode = "r+"
+    with pytest.raises(ValueError, match="private: dropping its pages would lose"):
+        lowtide.release(private)
+    assert (private == 7).all()
+    heap = np.full(4 << 20, 7, "u1")
+    posing = heap.view(np.memmap)
+    posing.mode, posing._mmap = "r", heap
+    with pytest.raises(ValueError, match="private: dropping its pages would lose"):
+        lowtide.release(posing)
+    assert (heap == 7).all()
+
+
 def test_release_refuses_what_it_would_lose(numbers):
     private = np.memmap(numbers, dtype="u1", mode="c")
     private[0] = 1

@@ -7,6 +7,7 @@ use lowtide::format::{Dtype, Order};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Where the elements of a memmap lie in its file.
@@ -110,8 +111,14 @@ pub fn release(memmap_array: &Bound<'_, PyAny>) -> PyResult<()> {
     let from = at.wrapping_add_signed(low).max(start) / page * page;
     let to = at.wrapping_add_signed(high).min(start + len);
     if array.len() > 0 && from < to {
+        // `mode` and `_mmap` are attributes that anybody can set: the kernel knows.
+        if !is_shared(from, to) {
+            return Err(private("dropping its pages would lose what was written to it"));
+        }
         // Neighbours on the first and last page are dropped with them; they come back by a fault.
-        memmap_array.py().detach(|| lowtide::sys::drop_mapped(from, to - from))?;
+        // SAFETY: the kernel said that all of it is shared. It stays so: the array is alive and holds the buffer of
+        // its `mmap`, which Python neither closes nor resizes then.
+        memmap_array.py().detach(|| unsafe { lowtide::sys::drop_mapped(from, to - from) })?;
     }
     Ok(())
 }
@@ -133,11 +140,13 @@ fn base_memmap<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 
 fn refuse_private(map: &Bound<'_, PyAny>, because: &str) -> PyResult<()> {
     match map.getattr("mode")?.extract::<String>()?.as_str() {
-        "c" | "copyonwrite" => {
-            Err(PyValueError::new_err(format!("a copy-on-write memmap is private: {because}")))
-        }
+        "c" | "copyonwrite" => Err(private(because)),
         _ => Ok(()),
     }
+}
+
+fn private(because: &str) -> PyErr {
+    PyValueError::new_err(format!("a copy-on-write memmap is private: {because}"))
 }
 
 /// Where an array's first element is.
@@ -153,17 +162,30 @@ fn address(mapped: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
     Ok((data(&view), view.len()))
 }
 
-/// The inode of the file that is mapped at `address`. Not its device: btrfs has another one in `stat`.
-fn mapped_inode(address: usize) -> Option<u64> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
+/// What the kernel says is mapped: where, how, and the inode of the file.
+fn mappings() -> Vec<(Range<usize>, String, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let parse = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let (from, to) = fields.next()?.split_once('-')?;
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let range = hex(from)?..hex(to)?;
-        if !range.contains(&(address as u64)) {
-            return None;
+        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+        Some((hex(from)?..hex(to)?, fields.next()?.to_owned(), fields.nth(2)?.parse().ok()?))
+    };
+    maps.lines().filter_map(parse).collect()
+}
+
+/// The inode of the file that is mapped at `address`. Not its device: btrfs has another one in `stat`.
+fn mapped_inode(address: usize) -> Option<u64> {
+    mappings().into_iter().find_map(|(range, _, inode)| range.contains(&address).then_some(inode))
+}
+
+/// Whether every byte of `from..to` is mapped, and shared with the file: dropping it loses nothing.
+fn is_shared(from: usize, to: usize) -> bool {
+    let mut at = from;
+    for (range, how, _) in mappings() {
+        if range.contains(&at) && how.ends_with('s') {
+            at = range.end;
         }
-        fields.nth(3)?.parse().ok()
-    })
+    }
+    at >= to
 }

@@ -129,11 +129,15 @@ pub fn direct_alignment(file: &impl AsRawFd) -> Option<usize> {
 
 /// Takes the pages of a shared file mapping out of our address space; they come back when touched.
 ///
+/// # Safety
+/// All of `start..start + len` is a shared mapping, and stays one during the call: what was written to a private one,
+/// such as the heap, would be lost.
+///
 /// # Errors
 /// What the kernel says, such as `ENOMEM` where nothing is mapped there.
-pub fn drop_mapped(start: usize, len: usize) -> io::Result<()> {
-    // SAFETY: for a shared file mapping, which the caller found there, this changes no contents: the next
-    // touch faults the same bytes in again.
+pub unsafe fn drop_mapped(start: usize, len: usize) -> io::Result<()> {
+    // SAFETY: for a shared mapping, which the caller promises, this changes no contents: the next touch faults the
+    // same bytes in again.
     unsafe { rustix::mm::madvise(start as *mut _, len, rustix::mm::Advice::LinuxDontNeed)? };
     Ok(())
 }

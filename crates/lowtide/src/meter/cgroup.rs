@@ -210,9 +210,8 @@ fn level(folder: &Path, version: Version) -> Option<Level> {
 
 /// The machine's memory, for systems without `/proc`.
 fn physical() -> u64 {
-    // SAFETY: sysconf only reads its argument.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    u64::try_from(pages).unwrap_or(0).saturating_mul(rustix::param::page_size() as u64)
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 #[cfg(test)]
