@@ -122,6 +122,15 @@ def test_every_dialect(tmp_path, dialect):
     assert answer["format"] == dialect.__name__
 
 
+@pytest.mark.heavy
+def test_with_torch_it_is_nanogpt_s_own_work(nanogpt):
+    pytest.importorskip("torch")
+    arguments = ["--order", "with_replacement", "--warm", "--seconds", 0.2, "--json"]
+    answer = json.loads(bench(nanogpt, *SHAPE, *arguments))
+    check(answer)
+    assert not any("torch is not installed" in note for note in answer["notes"])
+
+
 def test_the_table_says_windows(nanogpt):
     text = bench(nanogpt, *SHAPE, "--order", "sequential", "--seconds", 0.05)
     assert f"{WINDOWS:,} windows of 256 tokens" in text

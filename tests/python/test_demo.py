@@ -76,6 +76,7 @@ def test_in_a_limit_nothing_exceeds_it_and_the_sentence_says_the_factor(tmp_path
 def test_people_get_a_plan_a_table_and_the_sentence_last(tmp_path):
     text = demo(tmp_path)
     assert re.search(r"1\. write 256 MiB to .*about 1 s", text)
+    assert re.search(r"2\. np.memmap held.*0.5 s, or a whole pass", text)
     assert re.search(r"^  Lowtide +[\d,]+ +[\d.]+ s", text, re.M)
     assert text.splitlines()[-1].endswith("×.")
     assert "\x1b" not in text
@@ -126,6 +127,24 @@ def test_without_rights_it_says_what_could_not_be_shown(tmp_path):
     assert answer["sentence"].startswith("With memory to spare, Lowtide ")
     text = re.sub(r"\s+", " ", demo(folder, before=before))
     assert "could not be shown: no control group can be made here" in text
+
+
+@needs_groups
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+def test_in_a_container_that_is_smaller_than_the_file_its_own_limit_is_enough(tmp_path):
+    folder, group = tmp_path / "data", GROUP / f"lowtide-test-{os.getpid()}"
+    folder.mkdir()
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(128 * MIB))
+        inside = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        answer = json.loads(demo(folder, "--json", before=[*inside, *without_rights(tmp_path)]))
+    finally:
+        group.rmdir()
+    check(answer)
+    assert answer["limit"]["kind"] == "room"
+    assert 0 < answer["limit"]["bytes"] <= 128 * MIB
+    assert re.match(r"In [\d.]+ MiB of memory, Lowtide ", answer["sentence"])
 
 
 # What systemd-run does: a group with the limit that was asked for, and the command in its place.

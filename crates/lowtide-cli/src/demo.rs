@@ -155,12 +155,12 @@ impl Demo {
         );
         anstream::println!();
         let once = format!("{} s, or a whole pass", args.seconds);
-        let ours = format!("a whole pass, {} s at most", args.seconds * PATIENCE);
+        let ours = format!("a whole pass, at most {} s", args.seconds * PATIENCE);
         let writing = format!("write {file} to {}", self.place.folder.display());
         let lines: Vec<Vec<Cell>> = [
             (writing.as_str(), format!("about {} s", (self.bytes >> 28).max(1))),
-            ("np.memmap held: one map for all rows", once.clone()),
-            ("np.memmap per chunk: a new map each, nanoGPT's way", once),
+            ("np.memmap held: one map for all", once.clone()),
+            ("np.memmap per chunk: nanoGPT's way", once),
             ("Lowtide, with its defaults", ours),
         ]
         .into_iter()
