@@ -1,5 +1,6 @@
 //! `lowtide.Array` and `lowtide.open`.
 
+use crate::argument::{self, Word};
 use crate::batch::{self, Out};
 use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
@@ -25,7 +26,10 @@ pub struct Array {
 /// Opens an array on disk: a `.npy` file by its header, any other file by `dtype`, `shape` and `offset`
 /// (np.memmap's words), or an existing np.memmap.
 #[pyfunction]
-#[pyo3(signature = (path, *, dtype=None, shape=None, offset=None, access="auto", cache="auto", budget=None))]
+#[pyo3(
+    signature = (path, *, dtype=None, shape=None, offset=None, access=Word::auto(), cache=Word::auto(), budget=None),
+    text_signature = "(path, *, dtype=None, shape=None, offset=None, access='auto', cache='auto', budget=None)"
+)]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn open(
     py: Python<'_>,
@@ -33,13 +37,13 @@ pub fn open(
     dtype: Option<&Bound<'_, PyAny>>,
     shape: Option<&Bound<'_, PyAny>>,
     offset: Option<Number>,
-    access: &str,
-    cache: &str,
+    access: Word,
+    cache: Word,
     budget: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     py.import("numpy")?; // as an exception of Python's: the numpy crate panics where NumPy cannot be imported
-    let access: Access = access.parse().map_err(raise)?;
-    let cache: CacheWish = cache.parse().map_err(raise)?;
+    let access: Access = access.parse("access")?;
+    let cache: CacheWish = cache.parse("cache")?;
     let mut options = Options::new().access(access).cache(cache);
     if let Some(budget) = budget::argument(budget)? {
         options = options.budget(budget);
@@ -54,16 +58,12 @@ pub fn open(
         options = options.dtype(dtype::from_python(given)?);
     }
     if let Some(given) = shape {
-        let sizes = match given.extract::<i64>() {
-            Ok(size) => vec![size],
-            Err(_) => given.extract::<Vec<i64>>()?,
-        };
-        options = options.shape(&sizes).map_err(raise)?;
+        options = options.shape(&argument::shape(given)?).map_err(raise)?;
     }
     if let Some(offset) = offset {
         options = options.offset(offset.named(py, "offset", 0)?);
     }
-    let path: PathBuf = py.import("os")?.call_method1("fsdecode", (path,))?.extract()?; // bytes are paths too
+    let path = argument::path(path)?;
     let inner = py.detach(|| options.open(&path)).map_err(raise)?;
     Array::new(py, inner, access)
 }

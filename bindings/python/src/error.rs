@@ -2,7 +2,8 @@
 
 use lowtide::Error;
 use pyo3::exceptions::{
-    PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyNotImplementedError, PyOSError, PyValueError,
+    PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError,
+    PyValueError,
 };
 use pyo3::prelude::*;
 use std::sync::Mutex;
@@ -23,7 +24,8 @@ pub fn raise(error: Error) -> PyErr {
         Error::Truncated { path, .. } => PyOSError::new_err((5, message, path.into_os_string())),
         Error::Index { .. } | Error::Start { .. } => PyIndexError::new_err(message),
         Error::Unsupported { .. } => PyNotImplementedError::new_err(message),
-        Error::Budget { .. } => PyMemoryError::new_err(message),
+        Error::Budget { .. } | Error::Memory { .. } => PyMemoryError::new_err(message),
+        Error::Bug { .. } => PyRuntimeError::new_err(message),
         Error::Interrupted => PyKeyboardInterrupt::new_err(()),
         _ => PyValueError::new_err(message),
     }

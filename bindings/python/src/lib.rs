@@ -6,6 +6,7 @@
 #![allow(clippy::needless_pass_by_value)] // Python passes values
 #![allow(clippy::redundant_closure_for_method_calls)] // PyO3's methods are often not general enough in their lifetimes
 
+mod argument;
 mod array;
 mod batch;
 mod budget;

@@ -1,5 +1,6 @@
 //! `lowtide.Tokens` and `lowtide.tokens`.
 
+use crate::argument::{self, Word};
 use crate::array::{warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
@@ -16,6 +17,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// A stream of tokens on disk, as `lowtide.tokens` opens it: `windows` of them where you say, a `loader` that goes
 /// through all of them, `document`s, and `tokens[start:end]`.
@@ -81,7 +84,10 @@ pub(crate) use with_integer;
 /// - `end_of_text`: the token between documents, for files without an index of them; 50256 is GPT-2's.
 /// - `access`, `cache`, `budget`: how to read, and inside how much memory, as for `lowtide.open`.
 #[pyfunction]
-#[pyo3(signature = (path, *, dtype=None, format=None, end_of_text=None, access="auto", cache="auto", budget=None))]
+#[pyo3(
+    signature = (path, *, dtype=None, format=None, end_of_text=None, access=Word::auto(), cache=Word::auto(), budget=None),
+    text_signature = "(path, *, dtype=None, format=None, end_of_text=None, access='auto', cache='auto', budget=None)"
+)]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn tokens(
     py: Python<'_>,
@@ -89,13 +95,13 @@ pub fn tokens(
     dtype: Option<&Bound<'_, PyAny>>,
     format: Option<&str>,
     end_of_text: Option<Number>,
-    access: &str,
-    cache: &str,
+    access: Word,
+    cache: Word,
     budget: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Tokens> {
     py.import("numpy")?;
-    let access: Access = access.parse().map_err(raise)?;
-    let cache: CacheWish = cache.parse().map_err(raise)?;
+    let access: Access = access.parse("access")?;
+    let cache: CacheWish = cache.parse("cache")?;
     let mut options = TokenOptions::new().access(access).cache(cache);
     let arguments = PyDict::new(py);
     arguments.set_item("access", access.name())?;
@@ -117,7 +123,7 @@ pub fn tokens(
     let names = names(path)?;
     let inner = py.detach(|| options.open(&names)).map_err(raise)?;
     for warning in inner.warnings() {
-        let message = CString::new(warning.replace('\0', "?")).unwrap_or_default();
+        let message = CString::new(warning.to_string().replace('\0', "?")).unwrap_or_default();
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)?;
     }
     arguments.set_item("budget", inner.budget().limit())?;
@@ -145,10 +151,8 @@ pub fn reopen<'py>(
 fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     let py = given.py();
     let decode = |path: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
-        let decoded = py.import("os")?.call_method1("fsdecode", (path,));
-        decoded
-            .map_err(|error| if error.is_instance_of::<PyTypeError>(py) { no_path(path) } else { error })?
-            .extract()
+        let decoded = argument::path(path);
+        decoded.map_err(|error| if error.is_instance_of::<PyTypeError>(py) { no_path(path) } else { error })
     };
     match given.cast::<PyList>() {
         Ok(list) => list.iter().map(|path| decode(&path)).collect(),
@@ -267,6 +271,38 @@ fn check_out<'a, 'py>(
     Ok((array, found.kind()))
 }
 
+/// How long a scan is silent before it says how far it is, and how long between two of its messages.
+const FIRST_WORD: Duration = Duration::from_millis(500);
+const NEXT_WORD: Duration = Duration::from_secs(5);
+
+impl Tokens {
+    /// How many documents there are. A long scan says how far it is to Python's logger `lowtide`, as INFO.
+    fn find_documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let (begin, tokens) = (Instant::now(), self.inner.len());
+        let next = Mutex::new(begin + FIRST_WORD);
+        let progress = |done: u64| {
+            let Ok(mut next) = next.lock() else { return };
+            if Instant::now() < *next {
+                return;
+            }
+            *next = Instant::now() + NEXT_WORD;
+            let part = done as f64 / tokens.max(1) as f64;
+            let left = begin.elapsed().as_secs_f64() / part.max(1e-9) * (1.0 - part);
+            let path = self.inner.array().path().display();
+            let message = format!(
+                "{path}: looking for documents: {:.0} % of {tokens} tokens, {left:.0} s left",
+                part * 100.0
+            );
+            // A logger that raises is no reason to stop.
+            let _ = Python::attach(|py| {
+                let logger = py.import("logging")?.call_method1("getLogger", ("lowtide",))?;
+                logger.call_method1("info", ("%s", message)).map(|_| ())
+            });
+        };
+        unlocked(py, |interrupt| self.inner.find_documents(interrupt, &progress))
+    }
+}
+
 #[pymethods]
 impl Tokens {
     fn __len__(&self) -> PyResult<usize> {
@@ -319,12 +355,13 @@ impl Tokens {
     /// are read once (see `remember_documents`). None where there is neither.
     #[getter]
     fn documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        unlocked(py, |interrupt| self.inner.documents(interrupt))
+        self.find_documents(py)
     }
 
     /// The tokens of document `number` as an array of the files' own dtype, the end-of-text token included;
     /// negative numbers count from the end.
     fn document<'py>(&self, py: Python<'py>, number: i64) -> PyResult<Bound<'py, PyAny>> {
+        self.find_documents(py)?;
         let found = unlocked(py, |interrupt| {
             let Some(count) = self.inner.documents(interrupt)? else {
                 return self.inner.document(0, interrupt).map(Ok); // which says what is missing
@@ -344,6 +381,7 @@ impl Tokens {
     /// Writes what the scan for `end_of_text` found into NAME.lowtide-documents beside the first file, and says
     /// where. From then on documents are known at once, until a file changes.
     fn remember_documents(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        self.find_documents(py)?;
         unlocked(py, |interrupt| self.inner.remember_documents(interrupt))
     }
 

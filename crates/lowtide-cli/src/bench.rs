@@ -11,7 +11,7 @@ pub mod start;
 mod subject;
 
 use crate::draw::Progress;
-use crate::headerless::Headerless;
+use crate::headerless::{Headerless, one_of};
 use crate::trial::{Outcome, Place, Trial};
 use crate::{Context, Failure, save};
 use clap::ValueEnum;
@@ -73,8 +73,8 @@ pub struct Args {
     /// The memory that Lowtide may use, such as 64MiB [default: 256 MiB, less where there is little room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     budget: Option<u64>,
-    /// What Lowtide does with what it brings into the page cache: auto, keep or drop
-    #[arg(long, default_value = "auto", value_parser = cache)]
+    /// What Lowtide does with what it brings into the page cache
+    #[arg(long, default_value = "auto", value_parser = one_of::<CacheWish>(["auto", "keep", "drop"]))]
     cache: CacheWish,
     /// Drop the file from the page cache before each way, and fail where that cannot be [default: where the
     /// file is yours]
@@ -121,10 +121,6 @@ fn positive(text: &str) -> std::result::Result<usize, String> {
 pub fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse::<f64>().map_err(|_| "expected a number of seconds".to_owned())?;
     if (0.01..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.01 and 3600 seconds".into()) }
-}
-
-fn cache(text: &str) -> Result<CacheWish> {
-    text.parse()
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {

@@ -1,7 +1,9 @@
 //! What the user says about files that have no header: `--dtype`, `--shape`, `--offset`, np.memmap's words.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide::format::{Dtype, Kind};
-use lowtide::{Options, Result};
+use lowtide::{Error, Options, Result};
+use std::str::FromStr;
 
 /// The arguments, for every command that opens arrays.
 #[derive(Debug, clap::Args)]
@@ -50,53 +52,10 @@ pub fn is_integer(dtype: Dtype) -> bool {
     matches!(dtype.kind(), Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64)
 }
 
-/// A message of the library in the words of the command: `dtype="uint16"` becomes `--dtype uint16`. Paths stay
-/// what they are: a word of one stands behind a `/`.
-pub fn as_flags(message: &str) -> String {
-    let mut rest = message;
-    let mut text = String::with_capacity(message.len());
-    while !rest.is_empty() {
-        let begins = text.is_empty() || text.ends_with([' ', '(', '\n']);
-        let flag = ["dtype", "shape", "offset", "format"].into_iter().find_map(|word| {
-            let value = rest.strip_prefix(word)?.strip_prefix('=')?;
-            begins.then_some((word, value))
-        });
-        let Some((word, value)) = flag else {
-            let next = rest.char_indices().nth(1).map_or(rest.len(), |(at, _)| at);
-            text.push_str(&rest[..next]);
-            rest = &rest[next..];
-            continue;
-        };
-        text.push_str("--");
-        text.push_str(word);
-        rest = value;
-        // A value in quotes, or a shape as Python writes it: both are given after a space.
-        if let Some((quoted, after)) = value.strip_prefix('"').and_then(|value| value.split_once('"')) {
-            text.push(' ');
-            text.push_str(quoted);
-            rest = after;
-        } else if value.starts_with('(') {
-            text.push(' ');
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::as_flags;
-
-    #[test]
-    fn keywords_become_flags_and_paths_stay() {
-        for (message, flags) in [
-            ("needs dtype=, such as dtype=\"uint16\"", "needs --dtype, such as --dtype uint16"),
-            ("(and shape=, offset=)", "(and --shape, --offset)"),
-            ("shape=(-1, …) takes", "--shape (-1, …) takes"),
-            ("/data/dtype=\"x\"/é.bin: format=\"raw\"", "/data/dtype=\"x\"/é.bin: --format raw"),
-            ("leave dtype out", "leave dtype out"),
-            ("", ""),
-        ] {
-            assert_eq!(as_flags(message), flags);
-        }
-    }
+/// A value that is one of a few words: a shell's completion offers them.
+pub fn one_of<T>(words: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = Error> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
 }

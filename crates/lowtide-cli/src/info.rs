@@ -8,9 +8,10 @@ mod here;
 mod tokens;
 
 use crate::draw::{self, GREEN};
-use crate::headerless::{Headerless, as_flags, is_integer};
-use crate::{Failure, info::here::Here};
+use crate::headerless::{Headerless, is_integer, one_of};
+use crate::{Context, Failure, info::here::Here};
 use lowtide::budget::{Budget, human};
+use lowtide::door::Door;
 use lowtide::format::{Dialect, llmc, megatron, npy};
 use lowtide::meter::{self, Resident};
 use lowtide::{Access, Result};
@@ -28,9 +29,12 @@ pub struct Args {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     headerless: Headerless,
-    /// The dialect of token files: nanogpt, llmc, megatron, datatrove, npy, olmo or raw
-    #[arg(long, conflicts_with_all = ["shape", "offset"])]
+    /// The dialect of token files, instead of what they look like
+    #[arg(long, conflicts_with_all = ["shape", "offset"], value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
+    /// The token between documents (50256 for GPT-2): where there is no index, all tokens are read to count them
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"])]
+    end_of_text: Option<u64>,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -44,12 +48,12 @@ struct Answer {
     json: Value,
 }
 
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let _ = args.headerless.options()?; // what no file could fulfil is a wrong call
     let mut failed = false;
     let mut answers = Vec::new();
     for path in &args.paths {
-        match look(path, args) {
+        match look(&at_home(path), args, context.quiet) {
             Ok(answer) if args.json => answers.push(answer.json),
             Ok(answer) => {
                 draw::pairs(&answer.title, &answer.pairs);
@@ -57,7 +61,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
             Err(error) => {
                 failed = true;
-                let message = as_flags(&error.to_string());
+                let message = error.at(Door::Shell).to_string();
                 if args.json {
                     answers.push(json!({ "path": path, "error": message }));
                 }
@@ -78,10 +82,19 @@ pub enum Kind {
     Tokens,
 }
 
-fn look(path: &Path, args: &Args) -> Result<Answer> {
+/// A quoted glob keeps its `~` from the shell.
+fn at_home(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(rest), Some(home)) if !path.exists() => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     match kind(path, &args.headerless, args.format)? {
+        _ if args.end_of_text.is_some() => tokens::look(path, args, quiet),
         Kind::Array => array::look(path, args.headerless.options()?),
-        Kind::Tokens => tokens::look(path, args.headerless.dtype()?, args.format),
+        Kind::Tokens => tokens::look(path, args, quiet),
     }
 }
 

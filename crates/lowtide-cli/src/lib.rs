@@ -15,6 +15,7 @@ mod trial;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use lowtide::door::Door;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -80,7 +81,7 @@ pub fn main(
     }
     let context = Context { quiet: cli.quiet, python };
     let answer = match cli.command {
-        Command::Info(args) => info::run(&args),
+        Command::Info(args) => info::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Watch(args) => watch::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
@@ -96,7 +97,7 @@ pub fn main(
         // As a shell says it: nothing is left to tell whoever pressed Ctrl-C.
         Err(Failure::Error(lowtide::Error::Interrupted)) => 128 + signals::asked().unwrap_or(libc::SIGINT),
         Err(Failure::Error(error)) => {
-            draw::error(&headerless::as_flags(&error.to_string()));
+            draw::error(&error.at(Door::Shell).to_string());
             i32::from(matches!(error, lowtide::Error::Argument { .. })) + 1
         }
     }

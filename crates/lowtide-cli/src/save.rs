@@ -11,7 +11,8 @@ fn folder(path: &Path) -> PathBuf {
 
 /// Whether `path` could be written, asked before the work that makes its content.
 pub fn check(path: &Path) -> Result<()> {
-    let wrong = |what: &str, hint: &str| Err(Error::argument(format!("{}: {what}", path.display()), hint));
+    let wrong =
+        |what: &str, hint: &'static str| Err(Error::argument(format!("{}: {what}", path.display()), hint));
     if path.is_dir() {
         return wrong("this is a folder", "give the name of a file");
     }

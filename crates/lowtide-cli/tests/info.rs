@@ -99,7 +99,7 @@ fn tokens_are_described() {
            format      nanogpt: bare tokens in a .bin\n  \
            dtype       uint16\n  \
            tokens      1,000\n  \
-           documents   unknown: no index; lowtide.tokens(…, end_of_text=…) finds them by reading all\n  \
+           documents   unknown: no index; --end-of-text finds them by reading all tokens\n  \
            files       1\n  \
            size        2 KiB\n"
     );
@@ -109,7 +109,7 @@ fn tokens_are_described() {
            format      llmc: llm.c's header, then tokens\n  \
            dtype       uint32\n  \
            tokens      3,000\n  \
-           documents   unknown: no index; lowtide.tokens(…, end_of_text=…) finds them by reading all\n  \
+           documents   unknown: no index; --end-of-text finds them by reading all tokens\n  \
            files       3, a_000.bin to a_002.bin\n  \
            size        11.7 KiB\n"
     );
@@ -273,7 +273,10 @@ fn errors_say_what_to_do_in_the_words_of_the_command() {
     ] {
         assert_eq!(error(folder, arguments, code), says);
     }
-    assert!(error(folder, &["train.bin", "--format", "gpt"], 2).contains("is not a token format"));
+    assert!(
+        error(folder, &["train.bin", "--format", "gpt"], 2)
+            .contains("possible values: nanogpt, llmc, megatron")
+    );
     assert!(
         error(folder, &["train.bin", "--format", "raw", "--shape", "3"], 2).contains("cannot be used with")
     );

@@ -9,8 +9,9 @@ use crate::budget::Budget;
 use crate::choose::{self, CacheWish, Visit};
 use crate::chunks::{Chunks, Shuffle, Zip};
 use crate::data::{Data, Origin, Wish};
+use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::error::{Error, Result};
-use crate::format::{self, Dtype, Extent, Layout, Order, byte_len};
+use crate::format::{self, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::{Axis, Runs};
@@ -107,7 +108,10 @@ impl Options {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
         self.wish.check()?;
         let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
-        let source = Source::open(&path)?;
+        let source = Source::open(&path).map_err(|error| match format::foreign_folder(&path) {
+            Some(kind) => kind.refused(&path, Wanted::Array),
+            None => error,
+        })?;
         let layout = self.layout(&source)?;
         Ok(Array::over(self.wish.open(Origin::File(Arc::new(source)))?, layout))
     }
@@ -119,11 +123,12 @@ impl Options {
             (Some(dtype), npy) => {
                 if npy && self.offset.is_none() {
                     return Err(Error::argument(
-                        format!(
-                            "{}: the file has a .npy header, but dtype= says to read it as raw",
-                            path.display()
-                        ),
-                        "leave dtype out to use the header, or give offset= to read it as raw all the same",
+                        Words::from(format!("{}: the file has a .npy header, but ", path.display()))
+                            + DTYPE
+                            + " says to read it as raw",
+                        Words::from("leave dtype out to use the header, or give ")
+                            + OFFSET
+                            + " to read it as raw all the same",
                     ));
                 }
                 let offset = self.offset.unwrap_or(0);
@@ -134,16 +139,36 @@ impl Options {
             }
             (None, true) if self.shape.is_some() || self.offset.is_some() => Err(Error::argument(
                 format!("{}: the file's own header says its shape and offset", path.display()),
-                "leave shape= and offset= out, or give dtype= too to read it as raw",
+                Words::from("leave ")
+                    + SHAPE
+                    + " and "
+                    + OFFSET
+                    + " out, or give "
+                    + DTYPE
+                    + " too to read it as raw",
             )),
             (None, true) => format::npy::parse(path, &head, source.len()),
-            (None, false) => Err(Error::Format {
+            (None, false) => Err(Self::no_header(path, &head, source.len())),
+        }
+    }
+
+    /// What is said of a file without a header that nobody described.
+    fn no_header(path: &Path, head: &[u8], len: u64) -> Error {
+        match Foreign::of(head, len).or_else(|| Foreign::of_text(head)) {
+            Some(kind) => kind.refused(path, Wanted::Array),
+            None => Error::Format {
                 path: path.to_owned(),
                 offset: 0,
                 expected: "a .npy header".into(),
-                found: if head.is_empty() { "an empty file".into() } else { format!("bytes {}", hex(&head)) },
-                hint: "a file without a header needs dtype= (and shape=, offset=), as for np.memmap".into(),
-            }),
+                found: if head.is_empty() { "an empty file".into() } else { format!("bytes {}", hex(head)) },
+                hint: Words::from("a file without a header needs ")
+                    + DTYPE
+                    + " (and "
+                    + SHAPE
+                    + ", "
+                    + OFFSET
+                    + "), as for np.memmap",
+            },
         }
     }
 }

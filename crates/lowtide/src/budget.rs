@@ -5,6 +5,7 @@
 //! leased from it; a delivered batch is the caller's and is not counted. Leasing never waits: what does
 //! not fit is planned smaller, or refused where it cannot be smaller.
 
+use crate::door::{BUDGET, Words};
 use crate::error::{Error, Result};
 use crate::pool::FreeSlabs;
 use crate::sys;
@@ -38,7 +39,7 @@ impl Budget {
         if limit == 0 {
             return Err(Error::argument(
                 "a budget of 0 bytes has no room for anything",
-                "try budget=\"64MiB\"",
+                Words::from("try ") + BUDGET.is("64MiB"),
             ));
         }
         Ok(Self(Arc::new(Inner { limit, state: Mutex::default() })))
@@ -178,7 +179,8 @@ pub fn parse_size(text: &str) -> Result<u64> {
     if bytes < 9e18 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
-/// A number of bytes for people: `1.5 GiB`, `17 MiB`, `512 B`.
+/// A number of bytes for people, in three digits: `1.94 GiB`, `12.3 MiB`, `936 KiB`, `512 B`. Zeros behind the
+/// point are left out: `64 MiB`.
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -186,12 +188,16 @@ pub fn human(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
+    // What would be rounded to 1024 is one of the next unit.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
-    let text = format!("{value:.1}");
-    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
+    // As it is rounded: 9.996 has three digits as 10.
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let text = format!("{value:.decimals$}");
+    let text = if decimals == 0 { &*text } else { text.trim_end_matches('0').trim_end_matches('.') };
+    format!("{text} {}", UNITS[unit])
 }
 
 #[cfg(test)]
@@ -227,11 +233,42 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_short() {
-        for (bytes, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 29, "1.5 GiB"), (u64::MAX, "16 EiB")]
-        {
+    fn sizes_are_written_in_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1025, "1 KiB"),
+            (10_000, "9.77 KiB"),
+            (12_000, "11.7 KiB"),
+            (958_464, "936 KiB"),
+            ((10 << 10) - 4, "10 KiB"),
+            ((100 << 10) - 4, "100 KiB"),
+            ((1 << 20) - 1, "1 MiB"),
+            (1000 << 20, "1000 MiB"),
+            (64 << 20, "64 MiB"),
+            (12_900_000, "12.3 MiB"),
+            (3 << 29, "1.5 GiB"),
+            (2_080_000_000, "1.94 GiB"),
+            (100 << 30, "100 GiB"),
+            (1 << 60, "1 EiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
             assert_eq!(human(bytes), text);
+        }
+    }
+
+    proptest::proptest! {
+        /// Half a unit of the third digit, or of the fourth from 1000 to 1023.
+        #[test]
+        fn what_is_written_is_read_back_to_three_digits(shift in 0_u32..63, low in proptest::num::u64::ANY) {
+            let bytes = (low | 1 << 63) >> (63 - shift);
+            let text = human(bytes);
+            let digits = text.bytes().filter(u8::is_ascii_digit).count();
+            proptest::prop_assert!(digits <= 3 || digits == 4 && !text.contains('.') , "{}", text);
+            let back = parse_size(&text.replace("PiB", "TiB").replace("EiB", "TiB")).unwrap() as f64
+                * if text.contains("PiB") { 1024.0 } else if text.contains("EiB") { 1024.0 * 1024.0 } else { 1.0 };
+            proptest::prop_assert!((back - bytes as f64).abs() <= bytes as f64 * 0.0051, "{} is {}", bytes, text);
         }
     }
 

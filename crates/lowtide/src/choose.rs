@@ -2,6 +2,7 @@
 
 use crate::array::Array;
 use crate::budget::human;
+use crate::door::CACHE;
 use crate::error::{Error, Result};
 use crate::meter;
 use crate::reader::LARGE_ROW;
@@ -46,7 +47,10 @@ impl FromStr for CacheWish {
 
     fn from_str(word: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|c| c.name() == word).ok_or_else(|| {
-            Error::argument(format!("cache={word:?} is not known"), "one of \"auto\", \"keep\", \"drop\"")
+            Error::argument(
+                CACHE.is(word.to_owned()) + " is not known",
+                "one of \"auto\", \"keep\", \"drop\"",
+            )
         })
     }
 }
@@ -208,17 +212,28 @@ impl Facts {
         if self.is_warm() {
             return (Access::Read, "the file is in the page cache, and reads copy from there".into());
         }
+        let memory = match self.cached {
+            Some(_) => "the file is not in memory",
+            // The kernel tells only its owner, or not at all.
+            None => "whether the file is in memory is unknown",
+        };
         match cache {
-            Cache::Keep if self.is_read_once() && self.direct => {
-                (Access::Direct, "the file is not in memory, and a deep queue of unbuffered reads is the fastest way through it".into())
-            }
-            Cache::Keep => (Access::Read, "the file is not in memory, and many reads at once bring it in".into()),
-            Cache::Drop if self.direct => {
-                (Access::Direct, format!("{} are too large to keep in memory, and unbuffered reads leave the page cache alone", human(self.len)))
-            }
-            Cache::Drop => {
-                (Access::Read, "the file is too large to keep in memory, and this filesystem has no unbuffered reads".into())
-            }
+            Cache::Keep if self.is_read_once() && self.direct => (
+                Access::Direct,
+                format!("{memory}, and a deep queue of unbuffered reads is the fastest way through it"),
+            ),
+            Cache::Keep => (Access::Read, format!("{memory}, and many reads at once bring it in")),
+            Cache::Drop if self.direct => (
+                Access::Direct,
+                format!(
+                    "{} are too large to keep in memory, and unbuffered reads leave the page cache alone",
+                    human(self.len)
+                ),
+            ),
+            Cache::Drop => (
+                Access::Read,
+                "the file is too large to keep in memory, and this filesystem has no unbuffered reads".into(),
+            ),
         }
     }
 }
@@ -358,5 +373,15 @@ mod tests {
             of(Facts { access: Access::Advise, cache: CacheWish::Drop, ..facts() }),
             (Access::Advise, Cache::Drop)
         );
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_said_to_be_so() {
+        for visit in [Visit::Sequential, Visit::Shuffled, Visit::Blocks, Visit::Random] {
+            let known = Facts { visit, ..facts() }.choose().why;
+            let unknown = Facts { visit, cached: None, ..facts() }.choose().why;
+            assert!(known.starts_with("the file is not in memory, and"), "{known}");
+            assert!(unknown.starts_with("whether the file is in memory is unknown, and"), "{unknown}");
+        }
     }
 }

@@ -7,8 +7,10 @@
 
 use crate::array::Array;
 use crate::batch::Batch;
+use crate::budget::human;
 use crate::choose::{Choice, Visit};
 use crate::data::same_data;
+use crate::door::{BUDGET, Words};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::iteration::{Again, Span, Standing};
@@ -146,7 +148,7 @@ impl Zip {
     /// Rows one after another, `rows` at a time, in file order.
     pub fn chunks(&self, rows: usize) -> Result<Chunks> {
         let steps = Shard::default().steps(self.rows(), 0, at_least_one(rows)?, LastStep::Split)?;
-        self.arrays.iter().try_for_each(|array| fits(array, rows))?;
+        self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         Chunks::with(
             self.arrays.clone(),
             Shuffle::default(),
@@ -171,7 +173,7 @@ impl Zip {
                 ));
             }
         }
-        self.arrays.iter().try_for_each(|array| fits(array, rows))?;
+        self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         Chunks::with(self.arrays.clone(), shuffle, self.pass(&shuffle)?, steps)
     }
 }
@@ -198,10 +200,10 @@ impl Zip {
             let needs = order.largest_mix().saturating_mul(planned_row_bytes(array.row_bytes()));
             if needs > mix_room(array.budget().limit()) {
                 return Err(Error::Budget {
-                    what: format!("mixing {} blocks of {} rows", mix.buffer_blocks, mix.block_rows),
-                    needs: needs / 6 * 16,
+                    what: format!("mixing {} blocks of {} rows", mix.buffer_blocks, mix.block_rows).into(),
+                    needs: (needs / 6).saturating_mul(16),
                     limit: array.budget().limit(),
-                    hint: "smaller blocks, or a larger budget=".into(),
+                    hint: Words::from("smaller blocks, or a larger ") + BUDGET,
                 });
             }
         }
@@ -619,10 +621,23 @@ impl Iterator for Chunks {
     }
 }
 
+/// What is taken at once, and how many of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Many {
+    /// A chunk of rows; there are never more than the array has.
+    Rows(usize),
+    /// A batch of windows of so many tokens, however many windows there are: the batch is what was asked for.
+    Windows { batch: usize, block: usize },
+}
+
 /// Refuses what cannot fit before anything is read.
-pub(crate) fn fits(array: &Array, rows: usize) -> Result<()> {
+pub(crate) fn fits(array: &Array, many: Many) -> Result<()> {
     let limit = array.budget().limit();
-    let rows = (rows as u64).min(array.rows());
+    let asked = match many {
+        Many::Rows(rows) => (rows as u64).min(array.rows()),
+        Many::Windows { batch, .. } => batch as u64,
+    };
+    let rows = asked.min(array.rows());
     let needs = Block::cost(chunk_bytes(array, rows));
     if needs > limit && chunk_bytes(array, rows) > 0 {
         // A block is larger than its chunk, by its size class: a division would promise too much.
@@ -632,15 +647,21 @@ pub(crate) fn fits(array: &Array, rows: usize) -> Result<()> {
             let fits = Block::cost(chunk_bytes(array, middle)) <= limit;
             *(if fits { &mut most } else { &mut too_many }) = middle;
         }
-        let hint = if most == 0 {
-            format!(
-                "one row takes {}; open with a larger budget=",
-                crate::budget::human(array.row_bytes() as u64)
-            )
-        } else {
-            format!("chunks of {most} rows fit, or open with a larger budget=")
+        let (what, one, those) = match many {
+            Many::Rows(_) => (format!("a chunk of {rows} rows"), "row", format!("chunks of {most} rows")),
+            Many::Windows { batch, block } => (
+                format!("a batch of {batch} windows of {block} tokens"),
+                "window",
+                format!("batches of {most} windows"),
+            ),
         };
-        return Err(Error::Budget { what: format!("a chunk of {rows} rows"), needs, limit, hint });
+        let hint = if most == 0 {
+            format!("one {one} takes {}; open with a larger ", human(array.row_bytes() as u64))
+        } else {
+            format!("{those} fit, or open with a larger ")
+        };
+        let needs = Block::cost(chunk_bytes(array, asked));
+        return Err(Error::Budget { what: what.into(), needs, limit, hint: Words::from(hint) + BUDGET });
     }
     // In a Fortran-ordered file a chunk is one short run in every column.
     let run = usize::try_from(rows).unwrap_or(usize::MAX).saturating_mul(array.dtype().itemsize());

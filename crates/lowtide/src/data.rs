@@ -5,6 +5,7 @@
 
 use crate::budget::Budget;
 use crate::choose::{CacheWish, Choice};
+use crate::door::{ACCESS, CACHE};
 use crate::error::{Error, Result};
 use crate::format::Dtype;
 use crate::plan::Interrupt;
@@ -121,8 +122,9 @@ impl Wish {
     pub(crate) fn check(&self) -> Result<()> {
         if self.access == Access::Map && self.cache == CacheWish::Drop {
             return Err(Error::argument(
-                "access=\"map\" holds its pages, and what is mapped cannot be dropped from the page cache",
-                "access=\"advise\" or \"remap\" with cache=\"drop\" let go of both",
+                ACCESS.is("map")
+                    + " holds its pages, and what is mapped cannot be dropped from the page cache",
+                ACCESS.is("advise") + " or \"remap\" with " + CACHE.is("drop") + " let go of both",
             ));
         }
         Ok(())

@@ -64,6 +64,7 @@ pub mod budget;
 pub mod choose;
 pub mod chunks;
 mod data;
+pub mod door;
 pub mod error;
 pub mod format;
 pub mod iteration;

@@ -6,7 +6,7 @@
 
 use crate::array::Array;
 use crate::batch::Batch;
-use crate::chunks::{Chunks, Shuffle, fits};
+use crate::chunks::{Chunks, Many, Shuffle, fits};
 use crate::data::same_data;
 use crate::error::{Error, Result};
 use crate::iteration::{Again, Span, Standing};
@@ -459,22 +459,9 @@ fn open_epoch(
             (view(windows.phase(), block, count)?, Pass::Sequential(Sequential::new(count)))
         }
     };
-    fits(&array, options.batch_size).map_err(|error| batch_too_large(error, options))?;
+    fits(&array, Many::Windows { batch: options.batch_size, block: options.block_size })?;
     let steps = steps(options, count, position)?;
     let ahead = options.prefetch.unwrap_or(u64::MAX);
     let spec = Spec { arrays: vec![array], pass, steps: steps.taking(turn), ahead };
     Ok((Chunks::of(spec, Shuffle::default())?, steps.total()))
-}
-
-/// What [`fits`] says of chunks and rows, in the words of a loader.
-fn batch_too_large(error: Error, options: &LoaderOptions) -> Error {
-    match error {
-        Error::Budget { needs, limit, hint, .. } => Error::Budget {
-            what: format!("a batch of {} windows of {} tokens", options.batch_size, options.block_size),
-            needs,
-            limit,
-            hint: hint.replace("chunks of", "batches of").replace("row", "window"),
-        },
-        error => error,
-    }
 }

@@ -296,12 +296,7 @@ impl DerefMut for Block {
 }
 
 fn out_of_memory(len: usize) -> Error {
-    Error::Budget {
-        what: "the system has no memory left for this: it".into(),
-        needs: len as u64,
-        limit: 0,
-        hint: "read fewer rows at a time".into(),
-    }
+    Error::Memory { needs: len as u64 }
 }
 
 #[cfg(test)]
@@ -366,7 +361,10 @@ mod tests {
             assert_eq!(block.len(), len);
         }
         let budget = Budget::new(1 << 30).unwrap();
-        assert!(matches!(Block::for_caller(&budget, usize::MAX), Err(Error::Budget { .. })));
-        assert!(matches!(Block::for_caller(&budget, 1 << 60), Err(Error::Budget { .. })));
+        assert!(matches!(Block::for_caller(&budget, usize::MAX), Err(Error::Memory { .. })));
+        assert!(matches!(
+            Block::for_caller(&budget, 1 << 60),
+            Err(Error::Memory { needs: 1_152_921_504_606_846_976 })
+        ));
     }
 }

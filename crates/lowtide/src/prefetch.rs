@@ -41,6 +41,8 @@ pub struct Prefetch<P: Produce> {
     shared: Arc<Shared<P>>,
     thread: Option<JoinHandle<()>>,
     generation: u64,
+    /// What the thread said as it panicked: the producer is gone with it.
+    panicked: Option<String>,
 }
 
 struct Shared<P: Produce> {
@@ -71,7 +73,7 @@ impl<P: Produce> Prefetch<P> {
     pub fn new(producer: P) -> Self {
         let desk = Desk { producer: Some(producer), ready: None, wanted: false };
         let shared = Shared { desk: Mutex::new(desk), changed: Condvar::new(), stop: AtomicBool::new(false) };
-        Self { shared: Arc::new(shared), thread: None, generation: sys::generation() }
+        Self { shared: Arc::new(shared), thread: None, generation: sys::generation(), panicked: None }
     }
 
     /// Whether this process is a fork of the one that made it: then it cannot be used.
@@ -82,6 +84,10 @@ impl<P: Produce> Prefetch<P> {
     /// The next thing; work on the one after it begins at the `pace`.
     pub fn next(&mut self, pace: Pace, interrupt: Interrupt<'_>) -> Option<Result<P::Item>> {
         loop {
+            if let Some(message) = &self.panicked {
+                let what = format!("a reading thread of Lowtide panicked: {message}");
+                return Some(Err(Error::Bug { what }));
+            }
             let mut desk = self.shared.desk.lock().unwrap_or_else(PoisonError::into_inner);
             desk.wanted = desk.ready.is_none() || pace == Pace::Ahead;
             if let Some(ready) = desk.ready.take() {
@@ -110,15 +116,13 @@ impl<P: Produce> Prefetch<P> {
                 }
                 // A thread that ended without a word has panicked: say so instead of waiting for ever.
                 if self.thread.as_ref().is_some_and(JoinHandle::is_finished) && self.is_abandoned() {
-                    return Some(Err(Error::argument(
-                        "a reading thread of Lowtide panicked",
-                        "please report this as a bug",
-                    )));
+                    self.panicked = self.thread.take().and_then(|thread| thread.join().err()).map(message);
                 }
             }
         }
     }
 
+    /// Whether the thread ended with the producer in its hands.
     fn is_abandoned(&self) -> bool {
         let desk = self.shared.desk.lock().unwrap_or_else(PoisonError::into_inner);
         desk.producer.is_none() && desk.ready.is_none()
@@ -140,6 +144,14 @@ impl<P: Produce> Prefetch<P> {
             }
             Err(e) => Err(Error::io(std::path::Path::new("lowtide-read"), "start a thread", e)),
         }
+    }
+}
+
+/// What a panic said.
+fn message(panic: Box<dyn std::any::Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast::<&str>().map_or_else(|_| "no message".into(), |text| (*text).into()),
     }
 }
 
@@ -297,6 +309,32 @@ mod tests {
         }
         // Other tests run beside this one: allow for their threads, not for ten thousand.
         assert!(threads() < before + 100);
+    }
+
+    #[test]
+    fn a_panic_is_a_bug_of_ours_and_says_what_it_said_as_often_as_asked() {
+        struct Broken(u64);
+        impl Produce for Broken {
+            type Item = u64;
+            fn produce(&mut self, _: Interrupt<'_>) -> Option<Result<u64>> {
+                self.0 += 1;
+                assert!(self.0 < 3, "row {} is not there", self.0);
+                Some(Ok(self.0))
+            }
+        }
+        let mut prefetch = Prefetch::new(Broken(0));
+        for i in 1..3 {
+            assert_eq!(prefetch.next(Pace::Ahead, &|| Ok(())).unwrap().unwrap(), i);
+        }
+        for _ in 0..2 {
+            let error = prefetch.next(Pace::Ahead, &|| Ok(())).unwrap().unwrap_err();
+            assert!(matches!(error, Error::Bug { .. }));
+            assert_eq!(
+                error.to_string(),
+                "a reading thread of Lowtide panicked: row 3 is not there\n\
+                 hint: this is a bug in Lowtide, please report it with this message"
+            );
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::choose::CacheWish;
 use crate::data::{Origin, Wish};
+use crate::door::{END_OF_TEXT, Words};
 use crate::error::{Error, Result};
 use crate::format::{Container, Dialect, Documents, Dtype, Layout, Order, TokenFile, TokenWish, find_tokens};
 use crate::plan::{self, Interrupt};
@@ -130,7 +131,7 @@ pub struct Tokens(Arc<Inner>);
 struct Inner {
     array: Array,
     files: Vec<TokenFile>,
-    warnings: Vec<String>,
+    warnings: Vec<Words>,
     end_of_text: Option<u64>,
     documents: OnceLock<Option<Documents>>,
 }
@@ -165,7 +166,7 @@ impl Tokens {
     }
 
     /// What looked odd when the files were found.
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Words] {
         &self.0.warnings
     }
 
@@ -275,7 +276,12 @@ impl Tokens {
     /// How many documents there are: from an index, or by the end-of-text token, which takes a pass over all
     /// tokens the first time. `None` where neither is there.
     pub fn documents(&self, interrupt: Interrupt<'_>) -> Result<Option<u64>> {
-        Ok(self.index(interrupt)?.map(Documents::len))
+        self.find_documents(interrupt, &|_| {})
+    }
+
+    /// The same; `progress` is told how many tokens are done, several times a second where it takes long.
+    pub fn find_documents(&self, interrupt: Interrupt<'_>, progress: &dyn Fn(u64)) -> Result<Option<u64>> {
+        Ok(self.index(interrupt, progress)?.map(Documents::len))
     }
 
     /// The tokens of a document, as they stand in the file.
@@ -283,10 +289,10 @@ impl Tokens {
     /// # Errors
     /// [`Error::Index`] where there is no such document, [`Error::Argument`] where documents are not known.
     pub fn document(&self, number: u64, interrupt: Interrupt<'_>) -> Result<Batch> {
-        let Some(documents) = self.index(interrupt)? else {
+        let Some(documents) = self.index(interrupt, &|_| {})? else {
             return Err(Error::argument(
                 format!("{}: nothing says where documents end", self.0.array.path().display()),
-                "give end_of_text=, the token between documents (50256 for GPT-2)",
+                Words::from("give ") + END_OF_TEXT + ", the token between documents (50256 for GPT-2)",
             ));
         };
         if number >= documents.len() {
@@ -302,16 +308,18 @@ impl Tokens {
     /// Writes what a scan for the end-of-text token found beside the first file, so that the next time it is
     /// only read. Says where.
     pub fn remember_documents(&self, interrupt: Interrupt<'_>) -> Result<PathBuf> {
-        match (self.index(interrupt)?, self.0.end_of_text) {
+        match (self.index(interrupt, &|_| {})?, self.0.end_of_text) {
             (Some(documents), Some(_)) => documents.save(&self.0.files),
             _ => Err(Error::argument(
-                "there is nothing to remember: documents are only scanned for where end_of_text= is given",
+                Words::from("there is nothing to remember: documents are only scanned for where ")
+                    + END_OF_TEXT
+                    + " is given",
                 "",
             )),
         }
     }
 
-    fn index(&self, interrupt: Interrupt<'_>) -> Result<Option<&Documents>> {
+    fn index(&self, interrupt: Interrupt<'_>, progress: &dyn Fn(u64)) -> Result<Option<&Documents>> {
         if let Some(known) = self.0.documents.get() {
             return Ok(known.as_ref());
         }
@@ -321,7 +329,7 @@ impl Tokens {
             (None, None) => None,
             (None, Some(token)) => {
                 let read = |offset, out: &mut [u8]| self.bytes(offset, out, interrupt);
-                let scan = || Documents::scan(files, *token, &read, interrupt, &|_| {});
+                let scan = || Documents::scan(files, *token, &read, interrupt, progress);
                 Some(Documents::load(files, *token).map_or_else(scan, Ok)?)
             }
         };

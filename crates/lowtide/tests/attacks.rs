@@ -1,9 +1,10 @@
-//! Hostile and damaged files, and what is said about each: `attacks/FORMAT/*` against `attacks/FORMAT.txt`.
+//! Hostile, damaged and foreign files, and what is said about each: `attacks/FORMAT/*` against `attacks/FORMAT.txt`.
 //!
 //! The whole message is compared, because it is part of the interface. After a message was changed on
 //! purpose, `LOWTIDE_BLESS=1 cargo test --test attacks` writes the table anew; read the diff.
 
-use lowtide::format::{Documents, Found, TokenWish, find_tokens, npy};
+use lowtide::door::Door;
+use lowtide::format::{Dialect, Documents, Found, TokenWish, find_tokens, npy};
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::path::Path;
@@ -36,6 +37,47 @@ fn headerless() {
     refuses("headerless", tokens);
 }
 
+/// Files of other programs, called `.bin` as people call them.
+#[test]
+fn foreign_files_as_tokens() {
+    refuses("foreign", tokens);
+}
+
+#[test]
+fn foreign_files_as_arrays() {
+    refuses_in("foreign", "foreign-arrays", |file| lowtide::open(file));
+}
+
+/// Who says what the bytes are gets them: a dialect without a word, a type with a warning.
+#[test]
+fn foreign_files_are_read_by_who_insists() {
+    for entry in Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/foreign").read_dir().unwrap() {
+        let file = entry.unwrap().path();
+        if file.is_dir() {
+            continue;
+        }
+        let (dtype, len) = (Some("uint8".parse().unwrap()), file.metadata().unwrap().len());
+        let find = |wish| find_tokens(std::slice::from_ref(&file), &wish).unwrap();
+        for dialect in [Dialect::Raw, Dialect::NanoGpt] {
+            let found = find(TokenWish { dtype, dialect: Some(dialect) });
+            assert_eq!((found.files[0].tokens, found.warnings), (len, vec![]));
+        }
+        let found = find(TokenWish { dtype, dialect: None });
+        let [warning] = &found.warnings[..] else { panic!("{found:?}") };
+        assert_eq!(found.files[0].tokens, len);
+        assert!(warning.to_string().contains(": this looks like "), "{warning}");
+        assert!(
+            warning
+                .at(Door::Shell)
+                .to_string()
+                .ends_with("if it is tokens, --format raw says so without this warning"),
+            "{warning}"
+        );
+        let array = lowtide::Options::new().dtype("uint8".parse().unwrap()).open(&file).unwrap();
+        assert_eq!(array.rows(), len);
+    }
+}
+
 /// Finds a file of tokens, and all the documents that its index knows.
 fn tokens(file: &Path) -> lowtide::Result<Found> {
     let format = file.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap();
@@ -52,6 +94,10 @@ fn tokens(file: &Path) -> lowtide::Result<Found> {
 
 /// Checks that `open` refuses every attack on a format, in the words of its table.
 fn refuses<T: Debug>(format: &str, open: impl Fn(&Path) -> lowtide::Result<T>) {
+    refuses_in(format, format, open);
+}
+
+fn refuses_in<T: Debug>(format: &str, table_of: &str, open: impl Fn(&Path) -> lowtide::Result<T>) {
     let attacks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks");
     let folder = format!("{}/", attacks.join(format).display());
     let mut said = BTreeMap::new();
@@ -78,7 +124,7 @@ fn refuses<T: Debug>(format: &str, open: impl Fn(&Path) -> lowtide::Result<T>) {
         assert!(clean && message.len() < 1000, "not for a terminal: {message:?}");
         writeln!(table, "{message}\n").unwrap();
     }
-    let known = attacks.join(format).with_extension("txt");
+    let known = attacks.join(table_of).with_extension("txt");
     if std::env::var_os("LOWTIDE_BLESS").is_some() {
         std::fs::write(&known, &table).unwrap();
     }

@@ -3,6 +3,8 @@
 
 #[path = "properties/datatrove.rs"]
 mod datatrove;
+#[path = "properties/foreign.rs"]
+mod foreign;
 #[path = "properties/llmc.rs"]
 mod llmc;
 #[path = "properties/megatron.rs"]
@@ -12,6 +14,7 @@ mod message;
 #[path = "properties/npy.rs"]
 mod npy;
 
+use lowtide::format::Foreign;
 use std::path::Path;
 
 #[test]
@@ -32,6 +35,88 @@ fn megatron() {
 #[test]
 fn datatrove() {
     feed("datatrove", "tokens/datatrove", datatrove::check);
+}
+
+/// Whatever is kept of the others too: nothing of it is foreign, and all of it is hostile.
+#[test]
+fn foreign() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut folders = vec![tests.join("attacks"), tests.join("valid"), tests.join("../../../fuzz/corpus")];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for path in folder.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                println!("{}", path.display());
+                foreign::check(&std::fs::read(&path).unwrap());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 100, "{files}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_foreign_or_not(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+        foreign::check(&bytes);
+    }
+
+    /// Text and pieces of it, with strange characters here and there.
+    #[test]
+    fn any_text_is_foreign_or_not(text in "[a-z ,.\\n\u{0}-\u{a0}\u{3040}-\u{30ff}\u{1f600}]{0,200}", cut in 0_usize..8) {
+        foreign::check(text.as_bytes().get(cut..).unwrap_or_default());
+    }
+}
+
+/// Real tokens of GPT-2 (of our own README and sources), from every place in them: none begins like something
+/// else. `LOWTIDE_TOKENS` names a larger file of uint16 tokens to look at.
+#[test]
+fn real_tokens_are_never_foreign() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2-tokens.bin");
+    let bytes = std::fs::read(std::env::var_os("LOWTIDE_TOKENS").map_or(own, Into::into)).unwrap();
+    for at in (0..bytes.len()).step_by(2) {
+        let head = &bytes[at..bytes.len().min(at + 512)];
+        assert_eq!(Foreign::of(head, bytes.len() as u64), None, "at byte {at}");
+        // Of a sample as short as any that is judged.
+        assert_eq!(Foreign::of_text(&head[..head.len().min(64)]), None, "at byte {at}");
+    }
+}
+
+/// The same with the first bytes of every kind that could be tokens: a coincidence is not enough.
+#[test]
+fn tokens_that_begin_like_something_else_by_chance_are_tokens() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2-tokens.bin");
+    let tokens = std::fs::read(own).unwrap();
+    let begin = [
+        &b"\x80\x02"[..],
+        b"\x80\x03",
+        b"\x80\x04",
+        b"\x80\x04\x95\x20",
+        b"\x80\x02}q",
+        b"\x80\x02c ",
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08\x20",
+        b"PK",
+        b"PK\x03\x04",
+        b"{\"",
+        b"BZh9",
+        b"\xff\xff\xff\xff",
+        b"Call me Ishmael.",
+        b"\x10\0\0\0\0\0\0\0",
+        b"\xc6\xd7\x34\x01",
+    ];
+    for begin in begin {
+        for at in (0..4096).step_by(2) {
+            let head = [begin, &tokens[at..at + 512 - begin.len()]].concat();
+            assert_eq!(
+                Foreign::of(&head, 1 << 20).or(Foreign::of_text(&head)),
+                None,
+                "{begin:?} before byte {at}"
+            );
+        }
+    }
 }
 
 fn feed(target: &str, valid: &str, check: impl Fn(&[u8])) {

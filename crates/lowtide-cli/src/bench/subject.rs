@@ -3,9 +3,9 @@
 
 use super::{Args, Order};
 use crate::draw::thousands;
-use crate::headerless::as_flags;
 use crate::info::{Kind, kind};
 use lowtide::budget::{Budget, human};
+use lowtide::door::Door;
 use lowtide::format::{Container, Dialect, Dtype, Kind as Number, Order as Layout, shape_text};
 use lowtide::{Error, Loader, LoaderOptions, Options, Result, Shuffle, TokenOptions, WindowOrder};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ impl Subject {
     }
 
     fn array(args: &Args) -> Result<Self> {
-        let wrong = |what: &str, hint: &str| Err(Error::argument(what, hint));
+        let wrong = |what: &'static str, hint: &'static str| Err(Error::argument(what, hint));
         if args.batch_size.is_some() || args.block_size.is_some() {
             return wrong(
                 "--batch-size and --block-size are for token files",
@@ -192,7 +192,7 @@ impl Subject {
             job,
             json: json!({ "kind": "tokens", "dtype": tokens.dtype().to_string(), "format": dialect, "tokens": tokens.len(),
                 "files": files.len(), "batch_size": batch_size, "block_size": block_size }),
-            warnings: tokens.warnings().iter().map(|warning| as_flags(warning)).collect(),
+            warnings: tokens.warnings().iter().map(|warning| warning.at(Door::Shell).to_string()).collect(),
         })
     }
 
@@ -234,7 +234,7 @@ impl Subject {
 fn in_flags(error: Error) -> Error {
     match error {
         Error::Argument { what, .. } => {
-            let what = what.replace("block_size", "--block-size");
+            let what = what.at(Door::Shell).to_string().replace("block_size", "--block-size");
             Error::unsupported(what, "a smaller --batch-size or --block-size")
         }
         other => other,

@@ -1,37 +1,41 @@
-//! What there is to say about a stream of tokens. Documents are counted by an index, never by a scan.
+//! What there is to say about a stream of tokens. Documents are counted by an index; by a scan only where that is
+//! asked for.
 
 use super::here::Here;
-use super::{Answer, common};
-use crate::draw::thousands;
-use crate::headerless::as_flags;
+use super::{Answer, Args, common};
+use crate::draw::{self, thousands};
 use lowtide::budget::human;
 use lowtide::choose::{Choice, Visit, access};
-use lowtide::format::{Dialect, Documents, Dtype, TokenFile};
+use lowtide::door::Door;
+use lowtide::format::{Dialect, TokenFile};
 use lowtide::meter::{self, Resident};
 use lowtide::{Access, Loader, LoaderOptions, Result, TokenOptions, Tokens, WindowOrder};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::Path;
 
 /// The windows that ways of access are chosen for, where there are as many tokens.
 const BLOCK: usize = 1024;
 
-pub(super) fn look(path: &Path, dtype: Option<Dtype>, dialect: Option<Dialect>) -> Result<Answer> {
+pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     let mut options = TokenOptions::new();
-    options = dtype.into_iter().fold(options, TokenOptions::dtype);
-    options = dialect.into_iter().fold(options, TokenOptions::dialect);
+    options = args.headerless.dtype()?.into_iter().fold(options, TokenOptions::dtype);
+    options = args.format.into_iter().fold(options, TokenOptions::dialect);
+    options = args.end_of_text.into_iter().fold(options, TokenOptions::end_of_text);
     let tokens = options.open([path])?;
     let files = tokens.files();
     let cached = cached(files);
     let access = ways(&tokens)?;
     let here = Here::at(tokens.array())?;
     let name = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let indexed = files.iter().any(|file| file.index.is_some());
     let dialect = files.first().map_or(Dialect::Raw, |file| file.dialect);
-    let (documents, unknown) = match Documents::from_index(files) {
-        Ok(Some(documents)) => (Some(documents.len()), None),
-        Ok(None) => {
-            (None, Some("no index; lowtide.tokens(…, end_of_text=…) finds them by reading all".into()))
+    let (documents, unknown) = match documents(&tokens, quiet) {
+        Ok(Some(documents)) => (Some(documents), None),
+        Ok(None) => (None, Some("no index; --end-of-text finds them by reading all tokens".into())),
+        Err(error) => {
+            (None, Some(error.at(Door::Shell).to_string().lines().next().unwrap_or_default().to_owned()))
         }
-        Err(error) => (None, Some(error.to_string().lines().next().unwrap_or_default().to_owned())),
     };
     let (shared_pairs, shared) = common(cached, tokens.budget(), &access, &here);
     let mut pairs = vec![
@@ -41,7 +45,8 @@ pub(super) fn look(path: &Path, dtype: Option<Dtype>, dialect: Option<Dialect>) 
         (
             "documents",
             match (documents, &unknown) {
-                (Some(documents), _) => format!("{}, by the index", thousands(documents)),
+                (Some(documents), _) if indexed => format!("{}, by the index", thousands(documents)),
+                (Some(documents), _) => format!("{}, by the end of each", thousands(documents)),
                 (None, why) => format!("unknown: {}", why.as_deref().unwrap_or_default()),
             },
         ),
@@ -49,7 +54,8 @@ pub(super) fn look(path: &Path, dtype: Option<Dtype>, dialect: Option<Dialect>) 
         ("size", human(tokens.array().nbytes())),
     ];
     pairs.extend(shared_pairs);
-    let warnings: Vec<String> = tokens.warnings().iter().map(|warning| as_flags(warning)).collect();
+    let warnings: Vec<String> =
+        tokens.warnings().iter().map(|warning| warning.at(Door::Shell).to_string()).collect();
     let mut json = json!({
         "path": name,
         "kind": "tokens",
@@ -68,6 +74,18 @@ pub(super) fn look(path: &Path, dtype: Option<Dtype>, dialect: Option<Dialect>) 
         json.extend(shared);
     }
     Ok(Answer { title: name.display().to_string(), pairs, notes: warnings, json })
+}
+
+/// How many documents there are, where that is known or was asked for.
+fn documents(tokens: &Tokens, quiet: bool) -> Result<Option<u64>> {
+    let (progress, all) = (draw::Progress::new(quiet), tokens.len().max(1));
+    let said = Cell::new(None);
+    tokens.find_documents(&|| Ok(()), &|done| {
+        let percent = u128::from(done) * 100 / u128::from(all);
+        if said.replace(Some(percent)) != Some(percent) {
+            progress.say(&format!("looking for documents: {percent} % of {} tokens", thousands(all)));
+        }
+    })
 }
 
 /// How windows would be read: those that somebody asks for, and the two orders of a loader.

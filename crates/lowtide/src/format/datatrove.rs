@@ -6,6 +6,7 @@
 
 use super::dialect::little;
 use super::{CUT, Dtype, Kind, ReadAt};
+use crate::door::{DTYPE, Words};
 use crate::error::{Error, Result};
 use std::ops::Range;
 use std::path::Path;
@@ -32,7 +33,7 @@ pub fn metadata(path: &Path, text: &[u8]) -> Result<Option<Dtype>> {
             offset: bar as u64 + 1,
             expected: "2 or 4 bytes for a token, as in \"tokenizer|2\"".into(),
             found: format!("\"{}\"", word[..word.len().min(40)].escape_ascii()),
-            hint: "move the damaged metadata away and say dtype=".into(),
+            hint: Words::from("move the damaged metadata away and say ") + DTYPE,
         }),
     }
 }

@@ -6,20 +6,31 @@
 //! the file's real size agrees. No other path is ever followed.
 
 use super::dialect::{check_token, is_token, little, token_dtypes};
-use super::{CUT, Dialect, Dtype, Kind, datatrove, llmc, megatron, npy, shape_text};
+use super::{
+    CUT, Dialect, Dtype, FOREIGN_HEAD_LEN, Foreign, Kind, Wanted, datatrove, llmc, megatron, npy, shape_text,
+};
+use crate::door::{DTYPE, FORMAT, OFFSET, Words};
 use crate::error::{Error, Result};
 use crate::store::Source;
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Enough of a file's beginning to tell every dialect.
-const HEAD: usize = 64;
+/// Enough of a file's beginning to tell every dialect, and what is none.
+const HEAD: usize = FOREIGN_HEAD_LEN;
+
+/// How much is read in each place where a sample is taken.
+const PIECE: u64 = 4096;
 
 /// The hint about a `.bin` with an `.idx` beside it that is not Megatron's.
-const STRANGE_INDEX: &str = "the .bin beside it is \"megatron\" with a damaged index, or \"nanogpt\" with an \
-     .idx of something else: format=\"nanogpt\" reads it as raw uint16, dtype= as any other type";
+fn strange_index() -> Words {
+    Words::from(
+        "the .bin beside it is \"megatron\" with a damaged index, or \"nanogpt\" with an .idx of something else: ",
+    ) + FORMAT.is("nanogpt")
+        + " reads it as raw uint16, "
+        + DTYPE
+        + " as any other type"
+}
 
 /// One file of tokens: where they lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,14 +65,14 @@ impl TokenWish {
     pub(super) fn check(&self) -> Result<()> {
         if let Some(dtype) = self.dtype.filter(|&dtype| !is_token(dtype)) {
             return Err(Error::argument(
-                format!("dtype={:?} is no type for tokens", dtype.name()),
+                DTYPE.is(dtype.name()) + " is no type for tokens",
                 format!("one of {}", token_dtypes()),
             ));
         }
         match self.dialect {
             Some(dialect @ (Dialect::Raw | Dialect::Olmo)) if self.dtype.is_none() => Err(Error::argument(
-                format!("format={:?} has no header and needs dtype=", dialect.name()),
-                "such as dtype=\"uint16\"",
+                FORMAT.is(dialect.name()) + " has no header and needs " + DTYPE,
+                Words::from("such as ") + DTYPE.is("uint16"),
             )),
             _ => Ok(()),
         }
@@ -100,16 +111,27 @@ pub(super) enum Remark {
     HeaderAsTokens(Dialect),
     /// Megatron's sequences end before the data does.
     Uncovered { end: u64, len: u64 },
+    /// It begins like something that is no tokens, and `dtype=` says to read it.
+    Foreign(Foreign),
 }
 
-impl fmt::Display for Remark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Remark {
+    pub fn words(&self) -> Words {
         match self {
             Self::HeaderAsTokens(dialect) => {
-                write!(f, "begins with the header of format=\"{dialect}\", which is read as tokens here")
+                Words::from("begins with the header of ")
+                    + FORMAT.is(dialect.name())
+                    + ", which is read as tokens here"
             }
             Self::Uncovered { end, len } => {
-                write!(f, "the index ends at byte {end} of {len}; the rest is in no document")
+                format!("the index ends at byte {end} of {len}; the rest is in no document").into()
+            }
+            Self::Foreign(kind) => {
+                Words::from(format!("this looks like {}, and is read as tokens because of ", kind.name()))
+                    + DTYPE
+                    + "; if it is tokens, "
+                    + FORMAT.is("raw")
+                    + " says so without this warning"
             }
         }
     }
@@ -127,6 +149,19 @@ pub(super) fn look(candidate: &Candidate, wish: &TokenWish) -> Result<Seen> {
         Some(dialect) => file.read_as(dialect, wish),
         None => file.detect(candidate, wish),
     }
+}
+
+/// Pieces of a file from its beginning, its middle and its end, each from a multiple of 8 on: a file may begin with
+/// padding.
+pub(super) fn sample(source: &Source) -> Result<Vec<Vec<u8>>> {
+    let (len, piece) = (source.len(), source.len().min(PIECE));
+    let read = |at: u64| {
+        let at = at / 8 * 8;
+        let mut bytes = vec![0; usize::try_from(piece.min(len - at)).unwrap_or(0)];
+        source.read_exact(at, &mut bytes)?;
+        Ok(bytes)
+    };
+    [0, len / 2, len - piece].into_iter().map(read).collect()
 }
 
 /// `NAME.ds` and `index` make `NAME.ds.index`.
@@ -189,7 +224,7 @@ impl Opened {
                     // width. With a dtype there is nothing left to guess.
                     Err(error) if !megatron::is_megatron(index.head()) => {
                         if wish.dtype.is_none() {
-                            return Err(error.with_hint(STRANGE_INDEX));
+                            return Err(error.with_hint(strange_index()));
                         }
                     }
                     seen => return seen,
@@ -202,13 +237,13 @@ impl Opened {
         }
         if llmc::is_llmc(self.head()) {
             return self.llmc(wish).map_err(|error| match error {
-                Error::Format { .. } => error.with_hint(format!(
-                    "this is \"llmc\" and damaged, or {:?} and begins like it by chance: format={:?} reads \
-                     it as raw{}",
-                    raw.name(),
-                    raw.name(),
-                    if bin { "" } else { ", with dtype=" }
-                )),
+                Error::Format { .. } => {
+                    let name = raw.name();
+                    let either =
+                        format!("this is \"llmc\" and damaged, or {name:?} and begins like it by chance: ");
+                    let hint = Words::from(either) + FORMAT.is(name) + " reads it as raw";
+                    error.with_hint(if bin { hint } else { hint + ", with " + DTYPE })
+                }
                 error => error,
             });
         }
@@ -225,7 +260,22 @@ impl Opened {
             return self.datatrove(wish);
         }
         let dialect = if self.has_extension("npy") { Dialect::Olmo } else { raw };
-        self.raw(dialect, wish)
+        let remark = match (self.foreign()?, wish.dtype) {
+            (Some(kind), None) => return Err(kind.refused(self.path(), Wanted::Tokens)),
+            (kind, _) => kind.map(Remark::Foreign),
+        };
+        Ok(Seen { remark, ..self.raw(dialect, wish)? })
+    }
+
+    /// Which kind of file it is that has no tokens in it, as far as can be known.
+    fn foreign(&self) -> Result<Option<Foreign>> {
+        let known = Foreign::of(self.head(), self.len());
+        if known.is_some() || Foreign::of_text(self.head()).is_none() {
+            return Ok(known);
+        }
+        // A few tokens can look like text, those in other places hardly.
+        let kinds: Vec<_> = sample(&self.source)?.iter().map(|piece| Foreign::of_text(piece)).collect();
+        Ok(if kinds.contains(&None) { None } else { kinds[0] })
     }
 
     /// As `dialect`, or an error.
@@ -244,7 +294,7 @@ impl Opened {
                 }
                 let index = Self::new(&index).map_err(|error| match error {
                     Error::Io { .. } => {
-                        error.with_hint("format=\"megatron\" needs the index beside the tokens")
+                        error.with_hint(FORMAT.is("megatron") + " needs the index beside the tokens")
                     }
                     error => error,
                 })?;
@@ -253,9 +303,9 @@ impl Opened {
             Dialect::Olmo if npy::is_npy(self.head()) => Err(Error::Format {
                 path: self.path().to_owned(),
                 offset: 0,
-                expected: "tokens without a header, as format=\"olmo\" says".into(),
+                expected: "tokens without a header, as OLMo's are".into(),
                 found: "NumPy's header".into(),
-                hint: "format=\"npy\" reads it; format=\"raw\" takes the header for tokens".into(),
+                hint: FORMAT.is("npy") + " reads it; " + FORMAT.is("raw") + " takes the header for tokens",
             }),
             Dialect::Olmo | Dialect::Raw => self.raw(dialect, wish),
             Dialect::NanoGpt => {
@@ -290,7 +340,10 @@ impl Opened {
                         0 => "an empty file".into(),
                         _ => format!("bytes {}", bytes.join(" ")),
                     },
-                    hint: "a file without a header needs dtype=, such as dtype=\"uint16\"".into(),
+                    hint: Words::from("a file without a header needs ")
+                        + DTYPE
+                        + ", such as "
+                        + DTYPE.is("uint16"),
                 });
             }
         };
@@ -309,7 +362,7 @@ impl Opened {
             offset: self.len() / width * width,
             expected: format!("whole tokens of {dtype}, {width} bytes each"),
             found: format!("a file of {} bytes", self.len()),
-            hint: format!("is {dtype} right? or {CUT}"),
+            hint: format!("is {dtype} right? or {CUT}").into(),
         })
     }
 
@@ -322,11 +375,14 @@ impl Opened {
             npy::parse(path, &head, len)
         });
         let layout = layout.map_err(|error| match &error {
-            // There is no offset= here.
-            Error::Format { hint, .. } | Error::Unsupported { hint, .. } if hint.contains("offset=") => error
+            // There is no offset for tokens.
+            Error::Format { hint, .. } | Error::Unsupported { hint, .. } if hint.names(&OFFSET) => error
                 .with_hint(
-                    "a damaged header, or not one array of tokens; format=\"raw\" and dtype= read every byte \
-                     as tokens",
+                    Words::from("a damaged header, or not one array of tokens; ")
+                        + FORMAT.is("raw")
+                        + " and "
+                        + DTYPE
+                        + " read every byte as tokens",
                 ),
             _ => error,
         })?;
@@ -400,7 +456,7 @@ impl Opened {
                         }
                         None => "neither beside it".into(),
                     },
-                    hint: "say dtype=\"uint16\" or dtype=\"uint32\"".into(),
+                    hint: Words::from("say ") + DTYPE.is("uint16") + " or " + DTYPE.is("uint32"),
                 })?
             }
         };
@@ -413,10 +469,11 @@ impl Opened {
                     offset: index.len().saturating_sub(8),
                     expected: format!("documents that end with the last of {tokens} tokens of {dtype}"),
                     found: format!("an end at {said}"),
-                    hint:
-                        "the index or the metadata is not of this file, or one was cut; format=\"raw\" and \
-                           dtype= read the .ds without them"
-                            .into(),
+                    hint: Words::from("the index or the metadata is not of this file, or one was cut; ")
+                        + FORMAT.is("raw")
+                        + " and "
+                        + DTYPE
+                        + " read the .ds without them",
                 });
             }
             seen.file.index = Some(index.path().to_owned());
@@ -435,7 +492,9 @@ impl Opened {
 
 fn disagree(path: &Path, said: Dtype, wished: Dtype) -> Error {
     Error::argument(
-        format!("{}: the file says {said}, dtype= says {wished}", path.display()),
-        "leave dtype out; format=\"raw\" reads the bytes as any type",
+        Words::from(format!("{}: the file says {said}, ", path.display()))
+            + DTYPE
+            + format!(" says {wished}"),
+        Words::from("leave dtype out; ") + FORMAT.is("raw") + " reads the bytes as any type",
     )
 }

@@ -1,6 +1,7 @@
 //! The dialects of token files, and which element types a token can have.
 
 use super::{ByteOrder, Dtype, Kind};
+use crate::door::FORMAT;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::path::Path;
@@ -71,7 +72,7 @@ impl FromStr for Dialect {
     fn from_str(word: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == word).ok_or_else(|| {
             let words = Self::ALL.map(|dialect| format!("{:?}", dialect.name())).join(", ");
-            Error::argument(format!("format={word:?} is not a token format"), format!("one of {words}"))
+            Error::argument(FORMAT.is(word.to_owned()) + " is not a token format", format!("one of {words}"))
         })
     }
 }

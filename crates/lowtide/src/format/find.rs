@@ -6,7 +6,8 @@
 use super::detect::{self, Remark, Seen};
 use super::each::each;
 use super::names::{self, Named};
-use super::{Dialect, TokenFile, TokenWish};
+use super::{Dialect, TokenFile, TokenWish, guess};
+use crate::door::{DTYPE, FORMAT, Words};
 use crate::error::{Error, Result};
 use crate::store::Source;
 use std::fmt::Display;
@@ -19,7 +20,7 @@ pub struct Found {
     /// The shards of the stream, in its order. All tokens are of one type; there is at least one file.
     pub files: Vec<TokenFile>,
     /// What is not wrong but may not be what the user meant, a sentence each.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Words>,
 }
 
 /// From names (files, folders, globs, Megatron's prefixes) to the shards of one stream, in the order
@@ -42,7 +43,7 @@ pub fn find_tokens(names: &[PathBuf], wish: &TokenWish) -> Result<Found> {
         return Err(Error::argument("no token files are named", "name a file, a folder, a glob or a list"));
     }
     let mut meant = names::expand(names, wish)?;
-    let mut warnings: Vec<String> = meant.iter_mut().filter_map(|one| one.warning.take()).collect();
+    let mut warnings: Vec<Words> = meant.iter_mut().filter_map(|one| one.warning.take()).collect();
     let groups: Vec<(usize, bool)> = meant.iter().map(|one| (one.files.len(), one.each_by_name)).collect();
     let candidates: Vec<_> = meant.into_iter().flat_map(|Named { files, .. }| files).collect();
     let seen = each(&candidates, |candidate| detect::look(candidate, wish))?;
@@ -57,7 +58,7 @@ pub fn find_tokens(names: &[PathBuf], wish: &TokenWish) -> Result<Found> {
     }
     same(&seen, "types", |file| file.dtype)?;
     count(&seen)?;
-    warnings.extend(looks_wider(&seen, wish)?);
+    warnings.extend(looks_other(&seen, wish)?);
     warnings.extend(remarks(&seen));
     Ok(Found { files: seen.into_iter().map(|seen| seen.file).collect(), warnings })
 }
@@ -75,7 +76,11 @@ fn same<T: PartialEq + Display>(seen: &[Seen], what: &str, of: impl Fn(&TokenFil
                 other.path.display(),
                 of(other)
             ),
-            "name the files that belong together, or say format= or dtype= for all of them",
+            Words::from("name the files that belong together, or say ")
+                + FORMAT
+                + " or "
+                + DTYPE
+                + " for all of them",
         )),
     }
 }
@@ -90,56 +95,27 @@ fn count(seen: &[Seen]) -> Result<()> {
     }
 }
 
-/// Where uint16 is only our guess: whether a sample of the first file looks like something wider.
-fn looks_wider(seen: &[Seen], wish: &TokenWish) -> Result<Option<String>> {
+/// Where uint16 is only our guess: whether a sample of the first file looks like something else.
+fn looks_other(seen: &[Seen], wish: &TokenWish) -> Result<Option<Words>> {
     let guessed = |seen: &&Seen| seen.file.dialect == Dialect::NanoGpt && seen.file.tokens > 0;
     let Some(file) = seen.iter().find(guessed).map(|seen| &seen.file) else { return Ok(None) };
-    if wish.dtype.is_some() || !file.len.is_multiple_of(4) {
+    if wish.dtype.is_some() {
         return Ok(None);
     }
     let source = Source::open(&file.path)?;
     let mut sample = Vec::new();
-    let piece = file.len.min(4096);
-    // Beginning, middle, end: a file may begin with padding.
-    for at in [0, file.len / 2, file.len - piece] {
-        let at = at / 8 * 8;
-        let mut bytes = vec![0; usize::try_from(piece.min(file.len - at)).unwrap_or(0)];
-        source.read_exact(at, &mut bytes)?;
-        sample.extend_from_slice(&bytes[..bytes.len() / 8 * 8]);
+    for mut piece in detect::sample(&source)? {
+        piece.truncate(piece.len() / 8 * 8);
+        sample.append(&mut piece);
     }
-    Ok(wider(&sample).map(|dtype| {
-        format!(
-            "{}: read as uint16, but a sample looks like {dtype}: say dtype=\"{dtype}\", or dtype=\"uint16\" \
-             if it is that",
-            file.path.display()
-        )
+    Ok(guess::other_than_uint16(&sample, file.len).map(|dtype| {
+        let but = format!("{}: read as uint16, but a sample looks like {dtype}: say ", file.path.display());
+        Words::from(but) + DTYPE.is(dtype) + ", or " + DTYPE.is("uint16") + " if it is that"
     }))
 }
 
-/// The type that bytes look like, if not like uint16: whether the upper halves are all small while the
-/// lower ones are not. `sample` is whole groups of 8 bytes.
-fn wider(sample: &[u8]) -> Option<&'static str> {
-    /// No vocabulary has a million tokens: upper halves of 32 bits are below this.
-    const SMALL: u16 = 16;
-    const ENOUGH: usize = 16;
-    let halves = |i: usize| {
-        let of = move |group: &[u8; 8]| u16::from_le_bytes([group[2 * i], group[2 * i + 1]]);
-        sample.as_chunks().0.iter().map(of)
-    };
-    let groups = sample.len() / 8;
-    let small = |i: usize| halves(i).all(|half| half < SMALL);
-    let varied = |i: usize| 2 * halves(i).filter(|&half| half >= SMALL).count() > groups;
-    match groups {
-        0..ENOUGH => None,
-        _ if !varied(0) || !small(1) || !small(3) => None,
-        _ if varied(2) => Some("uint32"),
-        _ if halves(2).chain(halves(3)).all(|half| half == 0) => Some("int64"),
-        _ => None,
-    }
-}
-
 /// What is to be said about single files; where many are alike, the first speaks for them.
-fn remarks(seen: &[Seen]) -> Vec<String> {
+fn remarks(seen: &[Seen]) -> Vec<Words> {
     let mut said: Vec<(&TokenFile, &Remark, usize)> = Vec::new();
     for Seen { file, remark } in seen {
         let Some(remark) = remark else { continue };
@@ -150,7 +126,7 @@ fn remarks(seen: &[Seen]) -> Vec<String> {
     }
     let words = said.into_iter().map(|(file, remark, more)| {
         let more = if more == 0 { String::new() } else { format!(" (and {more} more like it)") };
-        format!("{}: {remark}{more}", file.path.display())
+        Words::from(format!("{}: ", file.path.display())) + remark.words() + more
     });
     words.collect()
 }
@@ -159,36 +135,6 @@ fn remarks(seen: &[Seen]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::format::{Dtype, Kind};
-
-    fn bytes<const N: usize>(numbers: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
-        numbers.flatten().collect()
-    }
-
-    #[test]
-    fn wider_tokens_are_recognised_and_narrow_ones_left_alone() {
-        let mut state = 1_u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
-        let mut many = |below| (0..512).map(|_| next(below)).collect::<Vec<u64>>();
-        let (gpt2, llama, chars, bases) = (many(50_257), many(128_256), many(65), many(4));
-        let u16s =
-            |tokens: &[u64]| bytes(tokens.iter().map(|t| *t.to_le_bytes().first_chunk::<2>().unwrap()));
-        let u32s =
-            |tokens: &[u64]| bytes(tokens.iter().map(|t| *t.to_le_bytes().first_chunk::<4>().unwrap()));
-        let u64s = |tokens: &[u64]| bytes(tokens.iter().map(|&t| t.to_le_bytes()));
-        for narrow in [&gpt2, &chars, &bases] {
-            assert_eq!(wider(&u16s(narrow)), None);
-        }
-        assert_eq!(wider(&u32s(&gpt2)), Some("uint32"));
-        assert_eq!(wider(&u32s(&llama)), Some("uint32"));
-        assert_eq!(wider(&u32s(&chars)), Some("uint32"));
-        assert_eq!(wider(&u64s(&gpt2)), Some("int64"));
-        assert_eq!(wider(&u64s(&llama)), Some("int64"));
-        assert_eq!(wider(&vec![0; 4096]), None, "a sparse file says nothing");
-        assert_eq!(wider(&u32s(&gpt2)[..8 * 15]), None, "too little to tell");
-    }
 
     #[test]
     fn more_bytes_than_63_bits_can_count_are_refused() {

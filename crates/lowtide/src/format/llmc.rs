@@ -39,7 +39,7 @@ pub fn is_llmc(head: &[u8]) -> bool {
 
 /// Reads the header. `head` is the beginning of the file, at least [`HEAD_LEN`] bytes of it.
 pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Header> {
-    let wrong = |offset, expected: String, found: String, hint: &str| {
+    let wrong = |offset, expected: String, found: String, hint: &'static str| {
         Err(Error::Format { path: path.to_owned(), offset, expected, found, hint: hint.into() })
     };
     let begins = "llm.c's header, which begins with 20240520 or 20240801";

@@ -14,6 +14,7 @@
 
 use super::dialect::{little, token_dtypes};
 use super::{CUT, Dtype, Kind, ReadAt};
+use crate::door::{DTYPE, FORMAT, Words};
 use crate::error::{Error, Result};
 use std::ops::Range;
 use std::path::Path;
@@ -27,8 +28,14 @@ pub const HEADER_LEN: usize = 34;
 /// How many sequences of a document are looked at in one read.
 const PIECE: usize = 512;
 
-const DAMAGED: &str =
-    "the index is damaged, or not of this .bin; format=\"nanogpt\" and dtype= read the .bin without it";
+/// What to do about a damaged index.
+fn damaged() -> Words {
+    Words::from("the index is damaged, or not of this .bin; ") + without_it()
+}
+
+fn without_it() -> Words {
+    FORMAT.is("nanogpt") + " and " + DTYPE + " read the .bin without it"
+}
 
 /// What Megatron's codes for types stand for.
 const CODES: [(u8, Kind); 8] = [
@@ -61,20 +68,20 @@ pub fn is_megatron(head: &[u8]) -> bool {
 impl Index {
     /// Reads the header. `head` is the beginning of the file, at least [`HEADER_LEN`] bytes of it.
     pub fn parse(path: &Path, head: &[u8], index_len: u64) -> Result<Self> {
-        let wrong = |offset, expected: &str, found: String, hint: &str| {
-            let (expected, hint) = (expected.to_owned(), hint.to_owned());
+        let wrong = |offset, expected: &str, found: String, hint: Words| {
+            let expected = expected.to_owned();
             Err(Error::Format { path: path.to_owned(), offset, expected, found, hint })
         };
         let begins = "Megatron's index, which begins with MMIDIDX";
         if index_len == 0 {
-            return wrong(0, begins, "an empty file".into(), CUT);
+            return wrong(0, begins, "an empty file".into(), CUT.into());
         }
         let start = &head[..head.len().min(MAGIC.len())];
         if start != &MAGIC[..start.len()] {
-            return wrong(0, begins, format!("\"{}\"", start.escape_ascii()), what_else(start));
+            return wrong(0, begins, format!("\"{}\"", start.escape_ascii()), what_else(start).into());
         }
         if index_len < HEADER_LEN as u64 {
-            return wrong(index_len, "a header of 34 bytes", "the end of the file".into(), CUT);
+            return wrong(index_len, "a header of 34 bytes", "the end of the file".into(), CUT.into());
         }
         let (Some(version), Some(&code), Some(sequences), Some(entries)) =
             (number(head, 9), head.get(17), number(head, 18), number(head, 26))
@@ -83,10 +90,10 @@ impl Index {
             return Err(Error::Truncated { path: path.to_owned(), offset: 0, end, found });
         };
         if version != 1 {
-            return wrong(9, "version 1 of Megatron's index", format!("version {version}"), DAMAGED);
+            return wrong(9, "version 1 of Megatron's index", format!("version {version}"), damaged());
         }
         let Some((_, kind)) = CODES.iter().find(|(known, _)| *known == code) else {
-            return wrong(17, "a code for a type, from 1 to 8", code.to_string(), DAMAGED);
+            return wrong(17, "a code for a type, from 1 to 8", code.to_string(), damaged());
         };
         if matches!(kind, Kind::Float32 | Kind::Float64) {
             return Err(Error::unsupported(
@@ -105,16 +112,16 @@ impl Index {
                 format!("a file of {index_len} bytes"),
                 match u128::from(index_len) {
                     _ if fairseq => {
-                        "this looks like fairseq's index, which knows no documents; format=\"nanogpt\" and \
-                         dtype= read the .bin without it"
+                        Words::from("this looks like fairseq's index, which knows no documents; ")
+                            + without_it()
                     }
-                    len if len < bare && bare <= i64::MAX as u128 => CUT,
-                    _ => DAMAGED,
+                    len if len < bare && bare <= i64::MAX as u128 => CUT.into(),
+                    _ => damaged(),
                 },
             );
         }
         let Some(documents) = entries.checked_sub(1) else {
-            return wrong(26, "at least one end of documents, the 0 before the first", "0".into(), DAMAGED);
+            return wrong(26, "at least one end of documents, the 0 before the first", "0".into(), damaged());
         };
         Ok(Self { dtype: little(*kind), sequences, documents })
     }
@@ -173,7 +180,7 @@ impl Index {
                     offset: self.document_at(i),
                     expected: format!("document {i} to be some of {} sequences", self.sequences),
                     found: format!("{said} to {then}"),
-                    hint: DAMAGED.into(),
+                    hint: damaged(),
                 });
             }
         };
@@ -242,23 +249,23 @@ impl Index {
 
     /// The bytes of one sequence, checked against the data file.
     fn sequence(&self, path: &Path, i: u64, length: i32, pointer: i64, data_len: u64) -> Result<Range<u64>> {
-        let wrong = |offset, expected: &str, found: String, hint: &str| {
-            let (expected, hint) = (format!("{expected} for sequence {i}"), hint.to_owned());
+        let wrong = |offset, expected: &str, found: String, hint: Words| {
+            let expected = format!("{expected} for sequence {i}");
             Err(Error::Format { path: path.to_owned(), offset, expected, found, hint })
         };
         let width = self.dtype.itemsize() as u64;
         let Ok(length) = u64::try_from(length) else {
-            return wrong(Self::length_at(i), "a length", length.to_string(), DAMAGED);
+            return wrong(Self::length_at(i), "a length", length.to_string(), damaged());
         };
         let Some(start) = u64::try_from(pointer).ok().filter(|at| at.is_multiple_of(width)) else {
             let expected = format!("a byte where a token of {} can begin", self.dtype);
-            return wrong(self.pointer_at(i), &expected, pointer.to_string(), DAMAGED);
+            return wrong(self.pointer_at(i), &expected, pointer.to_string(), damaged());
         };
         // Below 2^63 + 2^34: no overflow.
         let end = start + length * width;
         if end > data_len {
             let expected = format!("bytes inside the .bin, which has {data_len},");
-            return wrong(self.pointer_at(i), &expected, format!("{start} to {end}"), CUT);
+            return wrong(self.pointer_at(i), &expected, format!("{start} to {end}"), CUT.into());
         }
         Ok(start..end)
     }

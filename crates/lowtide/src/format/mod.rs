@@ -8,7 +8,7 @@
 //! Token files come in dialects. What each header and index says is read by a module of its own
 //! ([`llmc`], [`megatron`], [`datatrove`], [`npy`]); [`find_tokens`] is the thin layer of I/O on top,
 //! from the names that a user gives to the [`TokenFile`]s of one stream, and [`Documents`] says where
-//! documents begin and end in it.
+//! documents begin and end in it. [`Foreign`] knows the files that are none of these, and the way out.
 
 pub mod datatrove;
 mod detect;
@@ -17,6 +17,8 @@ mod documents;
 mod dtype;
 mod each;
 mod find;
+mod foreign;
+mod guess;
 mod literal;
 pub mod llmc;
 pub mod megatron;
@@ -29,8 +31,11 @@ pub use dialect::Dialect;
 pub use documents::{BLOCK as DOCUMENTS_BLOCK, BUFFER as DOCUMENTS_BUFFER, Documents};
 pub use dtype::{ByteOrder, Dtype, Element, Kind};
 pub use find::{Found, find_tokens};
+pub use foreign::{Foreign, HEAD_LEN as FOREIGN_HEAD_LEN, LlmC, Wanted};
+pub(crate) use names::foreign_folder;
 pub use raw::{Extent, layout as raw_layout};
 
+use crate::door::{SHAPE, Words};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -92,7 +97,7 @@ impl Layout {
             offset,
             expected: "a shape whose size fits in 63 bits".into(),
             found: format!("{} of {dtype}", shape_text(&shape)),
-            hint: String::new(),
+            hint: Words::NONE,
         })?;
         let end = offset.checked_add(bytes).filter(|&e| i64::try_from(e).is_ok());
         if end.is_none_or(|end| end > file_len) {
@@ -105,7 +110,7 @@ impl Layout {
                     Container::Npy { .. } => {
                         "the file is shorter than its header says: an interrupted copy or download?".into()
                     }
-                    Container::Raw => "shape=(-1, …) takes as many rows as the file has".into(),
+                    Container::Raw => SHAPE.sizes(["-1", "…"]) + " takes as many rows as the file has",
                 },
             });
         }

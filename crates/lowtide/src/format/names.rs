@@ -5,7 +5,8 @@
 //! in folders inside it; what lies beside token files (indexes, `meta.pkl`, checksums) is passed over.
 
 use super::detect::{Candidate, Sibling};
-use super::{Dialect, TokenWish};
+use super::{Dialect, Foreign, TokenWish, Wanted};
+use crate::door::Words;
 use crate::error::{Error, Result};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -44,7 +45,7 @@ pub(super) struct Named {
     pub files: Vec<Candidate>,
     /// Whether the user chose every file by its own name: then they may be of several dialects.
     pub each_by_name: bool,
-    pub warning: Option<String>,
+    pub warning: Option<Words>,
 }
 
 /// Everything that `names` stand for, in their order.
@@ -128,6 +129,12 @@ fn suffixed(name: &Path, suffix: &str) -> PathBuf {
     whole.into()
 }
 
+/// The kind of a folder that is neither an array nor tokens, as far as the names in it tell.
+pub(crate) fn foreign_folder(path: &Path) -> Option<Foreign> {
+    let names: Vec<OsString> = path.read_dir().ok()?.flatten().map(|entry| entry.file_name()).collect();
+    Foreign::of_folder(names.iter().map(OsString::as_os_str))
+}
+
 fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
     let failed = |error| Error::io(path, "list the folder", error);
     let (mut names, mut folders) = (Vec::new(), false);
@@ -149,6 +156,9 @@ fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
     let chosen: Vec<&OsString> =
         names.iter().filter(|name| extensions.iter().any(|end| has(Path::new(name), end))).collect();
     if chosen.is_empty() {
+        if let Some(kind) = foreign_folder(path) {
+            return Err(kind.refused(path, Wanted::Tokens));
+        }
         let ends: Vec<String> = extensions.iter().map(|end| format!(".{end}")).collect();
         let inside = if folders { ", and folders inside it are not searched" } else { "" };
         return Err(Error::argument(
@@ -161,7 +171,8 @@ fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
         names.binary_search(&Path::new(name).with_extension(end).into_os_string()).is_ok()
     };
     let alone = names.iter().find(|name| has(Path::new(name), "idx") && !sibling(name, "bin"));
-    let warning = alone.map(|name| format!("{}: there is no .bin beside it", path.join(name).display()));
+    let warning =
+        alone.map(|name| Words::from(format!("{}: there is no .bin beside it", path.join(name).display())));
     let files = chosen.into_iter().map(|name| {
         let index = if sibling(name, "idx") { Sibling::Present } else { Sibling::Absent };
         Candidate { path: path.join(name), index, dialect: None }

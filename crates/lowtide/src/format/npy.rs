@@ -13,8 +13,9 @@
 //! calls [`parse`].
 
 use super::literal::{Literals, Wrong};
-use super::{CUT, Container, Dtype, Layout, Order, shape_text};
+use super::{CUT, Container, Dtype, Foreign, Layout, Order, Wanted, shape_text};
 use crate::budget::human;
+use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::path::Path;
@@ -26,8 +27,16 @@ pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// fields, which is refused by name, comes near this.
 pub const MAX_HEADER_LEN: usize = 1 << 20;
 
-const DAMAGED: &str =
-    "the header is damaged or was not written by NumPy; dtype=, shape= and offset= read the file as raw";
+/// What to do about a damaged header.
+fn damaged() -> Words {
+    Words::from("the header is damaged or was not written by NumPy; ")
+        + DTYPE
+        + ", "
+        + SHAPE
+        + " and "
+        + OFFSET
+        + " read the file as raw"
+}
 
 /// Whether a file that begins with `head` says that it is a `.npy` file.
 pub fn is_npy(head: &[u8]) -> bool {
@@ -61,10 +70,8 @@ pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
             offset: end,
             expected: format!("the end of the file after {data}"),
             found: format!("{} more bytes", file_len - end),
-            hint: format!(
-                "several np.save calls into one file? to read only the first array: {}",
-                raw_words(&dtype.numpy_str(), &layout.shape, layout.order, offset)
-            ),
+            hint: Words::from("several np.save calls into one file? to read only the first array: ")
+                + raw_words(dtype.numpy_str(), &layout.shape, layout.order, offset),
         });
     }
     Ok(layout)
@@ -73,7 +80,7 @@ pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
 /// A shape that overflows gets a hint here: what wrote it is known only to a format.
 fn hinted(error: Error) -> Error {
     match &error {
-        Error::Format { hint, .. } if hint.is_empty() => error.with_hint(DAMAGED),
+        Error::Format { hint, .. } if hint.is_empty() => error.with_hint(damaged()),
         _ => error,
     }
 }
@@ -89,23 +96,23 @@ struct Prefix {
 
 impl Prefix {
     fn read(path: &Path, head: &[u8], file_len: u64) -> Result<Self> {
-        let wrong = |offset, expected: &str, found: String, hint: &str| {
-            let (expected, hint) = (expected.to_owned(), hint.to_owned());
+        let wrong = |offset, expected: &str, found: String, hint: Words| {
+            let expected = expected.to_owned();
             Err(Error::Format { path: path.to_owned(), offset, expected, found, hint })
         };
         let cut = |needed: usize, expected: &str| {
             if file_len >= needed as u64 {
                 return Err(short_read(path, head, needed));
             }
-            wrong(file_len, expected, "the end of the file".into(), CUT)
+            wrong(file_len, expected, "the end of the file".into(), CUT.into())
         };
         if file_len == 0 {
-            return wrong(0, "a .npy file, which begins with \\x93NUMPY", "an empty file".into(), CUT);
+            return wrong(0, "a .npy file, which begins with \\x93NUMPY", "an empty file".into(), CUT.into());
         }
         let start = &head[..head.len().min(MAGIC.len())];
         if !MAGIC.starts_with(start) {
             let found = format!("\"{}\"", start.escape_ascii());
-            return wrong(0, "a .npy file, which begins with \\x93NUMPY", found, what_else(start));
+            return wrong(0, "a .npy file, which begins with \\x93NUMPY", found, what_else(head, file_len));
         }
         if start.len() < MAGIC.len() {
             return cut(MAGIC.len(), "the rest of \\x93NUMPY");
@@ -118,7 +125,7 @@ impl Prefix {
             (2 | 3, 0) => 4,
             _ => {
                 let found = format!("version {version}.{minor}");
-                return wrong(6, "version 1.0, 2.0 or 3.0 of the .npy format", found, DAMAGED);
+                return wrong(6, "version 1.0, 2.0 or 3.0 of the .npy format", found, damaged());
             }
         };
         let text_at = 8 + width;
@@ -129,7 +136,7 @@ impl Prefix {
         let left = file_len.saturating_sub(text_at as u64);
         if length > left {
             let expected = format!("a header of {length} bytes");
-            return wrong(8, &expected, format!("{left} bytes before the end of the file"), CUT);
+            return wrong(8, &expected, format!("{left} bytes before the end of the file"), CUT.into());
         }
         match usize::try_from(length).ok().and_then(|length| length.checked_add(text_at)) {
             Some(header_len) if header_len <= MAX_HEADER_LEN => Ok(Self { version, text_at, header_len }),
@@ -137,7 +144,7 @@ impl Prefix {
                 8,
                 &format!("a header of at most {}", human(MAX_HEADER_LEN as u64)),
                 format!("a length of {length} bytes"),
-                DAMAGED,
+                damaged(),
             ),
         }
     }
@@ -149,17 +156,18 @@ fn short_read(path: &Path, head: &[u8], needed: usize) -> Error {
 }
 
 /// A hint for files that carry the name `.npy` (or were taken for one) and are something else.
-fn what_else(start: &[u8]) -> &'static str {
-    match start {
-        [b'P', b'K', 3 | 5, ..] => {
-            "this is a zip archive; if it is a .npz, unpack it and open the .npy files in it"
+fn what_else(head: &[u8], file_len: u64) -> Words {
+    match Foreign::of(head, file_len) {
+        Some(kind) => Words::from(format!("this is {}; ", kind.name())) + kind.way_out(Wanted::Array),
+        None => {
+            Words::from("a file without a header needs ")
+                + DTYPE
+                + ", and "
+                + SHAPE
+                + " and "
+                + OFFSET
+                + " where they matter"
         }
-        [0x1f, 0x8b, ..] => "this is gzip; decompress it first",
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => "this is zstd; decompress it first",
-        [0x80, 2..=5, ..] => {
-            "this is a pickle, and nothing is ever unpickled here; np.save the array instead"
-        }
-        _ => "a file without a header needs dtype=, and shape= and offset= where they matter",
     }
 }
 
@@ -181,7 +189,7 @@ impl<'a> Text<'a> {
                     offset: (prefix.text_at + bad.valid_up_to()) as u64,
                     expected: "UTF-8, as version 3 of the .npy format has it".into(),
                     found: format!("\"{}\"", header[bad.valid_up_to()..][..1].escape_ascii()),
-                    hint: DAMAGED.into(),
+                    hint: damaged(),
                 });
             }
             _ => Cow::Owned(header.iter().map(|&byte| char::from(byte)).collect()),
@@ -200,13 +208,7 @@ impl<'a> Text<'a> {
     }
 
     fn error(&self, path: &Path, Wrong { at, expected, found }: Wrong) -> Error {
-        Error::Format {
-            path: path.to_owned(),
-            offset: self.offset(at),
-            expected,
-            found,
-            hint: DAMAGED.into(),
-        }
+        Error::Format { path: path.to_owned(), offset: self.offset(at), expected, found, hint: damaged() }
     }
 }
 
@@ -283,10 +285,10 @@ impl Header {
                 Error::Unsupported { hint, .. } if matches!(word.as_str(), "<V2" | "|V2" | "V2") => {
                     Error::unsupported(
                         format!("{place}: dtype {word:?} is not supported"),
-                        format!(
-                            "ml_dtypes saves bfloat16 as V2; if it is that: {}; {hint}",
-                            raw_words("bfloat16", &self.shape, self.order, offset)
-                        ),
+                        Words::from("ml_dtypes saves bfloat16 as V2; if it is that: ")
+                            + raw_words("bfloat16", &self.shape, self.order, offset)
+                            + "; "
+                            + hint,
                     )
                 }
                 Error::Unsupported { what, hint } => Error::unsupported(format!("{place}: {what}"), hint),
@@ -317,14 +319,12 @@ fn read_descr(literals: &mut Literals<'_>) -> Result<Descr, Wrong> {
 }
 
 /// How to open the same elements without the header.
-fn raw_words(dtype: &str, shape: &[usize], order: Order, offset: u64) -> String {
-    match order {
-        Order::C => format!("dtype={dtype:?}, shape={}, offset={offset}", shape_text(shape)),
-        Order::Fortran => {
-            let reversed: Vec<usize> = shape.iter().rev().copied().collect();
-            format!("dtype={dtype:?}, shape={}, offset={offset}, and transpose it", shape_text(&reversed))
-        }
-    }
+fn raw_words(dtype: impl Into<Cow<'static, str>>, shape: &[usize], order: Order, offset: u64) -> Words {
+    let (shape, then) = match order {
+        Order::C => (SHAPE.sizes(shape), ""),
+        Order::Fortran => (SHAPE.sizes(shape.iter().rev()), ", and transpose it"),
+    };
+    DTYPE.is(dtype) + ", " + shape + ", " + OFFSET.number(offset) + then
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Bare elements: `np.memmap`'s words, `dtype`, `shape` with at most one −1, and `offset`.
 
 use super::{Container, Dtype, Layout, Order, byte_len};
+use crate::door::Words;
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -33,7 +34,7 @@ pub fn layout(
             offset,
             expected: "an offset inside the file".into(),
             found: format!("a file of {file_len} bytes"),
-            hint: String::new(),
+            hint: Words::NONE,
         });
     }
     let fixed: Vec<usize> =

@@ -11,6 +11,7 @@ use super::model::Model;
 use super::uring::Ring;
 use super::{Cost, Files, Read, Source, Store};
 use crate::budget::Budget;
+use crate::door::{ACCESS, CACHE};
 use crate::error::{Error, Result};
 use crate::pool::Block;
 use crate::sys;
@@ -59,7 +60,12 @@ impl DirectFile {
         let unsupported = |why: &str| {
             Error::unsupported(
                 format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
-                "access=\"read\" with cache=\"drop\" is the next best way, and what access=\"auto\" takes",
+                ACCESS.is("read")
+                    + " with "
+                    + CACHE.is("drop")
+                    + " is the next best way, and what "
+                    + ACCESS.is("auto")
+                    + " takes",
             )
         };
         let file = source.reopen(OFlags::DIRECT).map_err(|e| {
@@ -118,10 +124,10 @@ impl DirectStore {
     fn over(over: Over, budget: &Budget, engine: Engine) -> Result<Self> {
         if budget.limit() < 4 * SMALLEST_BOUNCE as u64 {
             return Err(Error::Budget {
-                what: "access=\"direct\"".into(),
+                what: ACCESS.is("direct").into(),
                 needs: 4 * SMALLEST_BOUNCE as u64,
                 limit: budget.limit(),
-                hint: "access=\"read\" works in any budget".into(),
+                hint: ACCESS.is("read") + " works in any budget",
             });
         }
         let (budget, model) = (budget.clone(), Model::new(PRIOR));

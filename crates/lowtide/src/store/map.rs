@@ -2,6 +2,7 @@
 
 use super::sigbus::{self, Guard};
 use super::{Cost, Hints, Read, Source, Store};
+use crate::door::ACCESS;
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::far::Far;
@@ -37,8 +38,9 @@ impl Mapping {
     /// Maps `range`, which starts at a multiple of 2 MiB. An empty range maps nothing.
     pub(super) fn new(source: &Arc<Source>, range: Range<u64>) -> Result<Self> {
         let failed = |e| {
-            Error::io(source.path(), "map the file", e)
-                .with_hint("access=\"read\" needs no address space; ulimit -v may be too small for a map")
+            Error::io(source.path(), "map the file", e).with_hint(
+                ACCESS.is("read") + " needs no address space; ulimit -v may be too small for a map",
+            )
         };
         sigbus::install(source.path())?;
         let len = usize::try_from(range.end - range.start).map_err(|_| failed(rustix::io::Errno::NOMEM))?;

@@ -36,6 +36,7 @@ pub use read::ReadStore;
 pub use source::Source;
 pub use window::{AdviseStore, RemapStore, WINDOWS, window_for};
 
+use crate::door::ACCESS;
 use crate::error::{Error, Result};
 use crate::sys;
 use std::fmt;
@@ -240,7 +241,7 @@ impl FromStr for Access {
     fn from_str(word: &str) -> Result<Self> {
         Self::MANUAL.into_iter().chain([Self::Auto]).find(|a| a.name() == word).ok_or_else(|| {
             Error::argument(
-                format!("access={word:?} is not a way of access"),
+                ACCESS.is(word.to_owned()) + " is not a way of access",
                 "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\", \"direct\"",
             )
         })

@@ -3,6 +3,7 @@
 use super::deep::{ASKED, DEPTH, Deep, Piece};
 use super::model::Model;
 use super::{Cache, Cost, Gap, Hints, LONG, Read, Source, Store};
+use crate::door::{ACCESS, CACHE, Words};
 use crate::error::{Error, Result};
 use crate::sys;
 use rustix::fs::Advice;
@@ -206,7 +207,11 @@ impl ReadStore {
     fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Ask> {
         sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
             Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
-                "this kernel cannot say what was cached before; access=\"direct\" goes around the page cache, cache=\"keep\" through it",
+                Words::from("this kernel cannot say what was cached before; ")
+                    + ACCESS.is("direct")
+                    + " goes around the page cache, "
+                    + CACHE.is("keep")
+                    + " through it",
             )
         })?;
         self.change(Manner::Evict);

@@ -7,6 +7,7 @@
 
 use super::map::{MAPPED, Mapping, Renew, inside};
 use super::{Cache, Cost, Hints, Read, ReadStore, Source, Store};
+use crate::door::{ACCESS, Words};
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::far::Far;
@@ -36,7 +37,7 @@ pub fn window_for(budget: u64) -> Result<u64> {
             what: "mapped access".into(),
             needs: 8 * sys::HUGE,
             limit: budget,
-            hint: "one page fault can map 2 MiB; access=\"read\" works in any budget".into(),
+            hint: Words::from("one page fault can map 2 MiB; ") + ACCESS.is("read") + " works in any budget",
         }),
         window => Ok(window),
     }

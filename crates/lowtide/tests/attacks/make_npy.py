@@ -41,9 +41,9 @@ ATTACKS = {
     "two-arrays-in-one-file": 2 * (header(GOOD) + DATA),
     "trailing-bytes-fortran": of(fortran_order="True") + b"more",
     "wrong-magic": b"\x93NUMPI\x01\x00" + header(GOOD)[8:] + DATA,
-    "zip": b"PK\x03\x04" + bytes(60),
+    "zip": b"PK\x03\x04\x14\0" + bytes(20) + b"\x05\0\0\0x.npy" + bytes(29),
     "gzip": b"\x1f\x8b\x08\x00" + bytes(60),
-    "pickle": b"\x80\x04\x95\x00" + bytes(60),
+    "pickle": b"\x80\x04\x95\x35" + bytes(60),
     "headerless": bytes(range(64)),
     # The prefix lies.
     "version-0": b"\x93NUMPY\x00\x00" + header(GOOD)[8:] + DATA,

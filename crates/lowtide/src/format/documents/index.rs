@@ -5,6 +5,7 @@
 
 use super::super::each::each;
 use super::super::{Dialect, TokenFile, datatrove, megatron};
+use crate::door::{END_OF_TEXT, Words};
 use crate::error::{Error, Result};
 use crate::store::Source;
 use crate::sys;
@@ -67,7 +68,9 @@ impl Indexed {
                     with.path.display(),
                     without.path.display()
                 ),
-                "documents need an index beside every file, or end_of_text= and no index at all",
+                Words::from("documents need an index beside every file, or ")
+                    + END_OF_TEXT
+                    + " and no index at all",
             ));
         }
         let indexes = each(files, |file| file.index.as_deref().map(|index| look(file, index)).transpose())?;

@@ -2,6 +2,7 @@
 
 use super::super::dialect::is_token;
 use super::super::{ByteOrder, Dtype, Kind};
+use crate::door::END_OF_TEXT;
 use crate::error::{Error, Result};
 
 /// The token to look for, as it stands in a file of its type.
@@ -32,7 +33,7 @@ impl Mark {
         let bits = 8 * u32::try_from(width).unwrap_or(0) - u32::from(signed);
         if !is_token(dtype) || token.checked_shr(bits).unwrap_or(0) != 0 {
             return Err(Error::argument(
-                format!("end_of_text={token} cannot be among tokens of {dtype}"),
+                END_OF_TEXT.number(token) + format!(" cannot be among tokens of {dtype}"),
                 "is it the token of this vocabulary, and the dtype the file's?",
             ));
         }

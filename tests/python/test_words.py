@@ -1,0 +1,312 @@
+"""What a user is told: files of other programs, wrong arguments, sizes, progress, completions."""
+
+import errno
+import logging
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lowtide
+from lowtide import _lowtide
+
+FOREIGN = sorted((Path(__file__).parents[2] / "crates/lowtide/tests/attacks/foreign").iterdir())
+# Where the command comes with the module: no other `lowtide` on the PATH is meant.
+COMMAND = [sys.executable, "-m", "lowtide"]
+
+
+def tokens(path, dtype="<u2", count=5_000):
+    """Numbers as a text has them: small ones more often."""
+    rng = np.random.default_rng(0)
+    (50_000 ** rng.random(count)).astype(dtype).tofile(path)
+    return path
+
+
+@pytest.mark.parametrize("path", FOREIGN, ids=[path.stem for path in FOREIGN])
+def test_files_of_other_programs_are_refused_by_name(path):
+    with pytest.raises(ValueError, match=r"expected tokens, found [\s\S]*\nhint: ") as refused:
+        lowtide.tokens(path)
+    assert "needs dtype=" not in str(refused.value)
+    with pytest.raises(ValueError, match=r"expected a \.npy header, found [\s\S]*\nhint: ") as refused:
+        lowtide.open(path)
+    assert "needs dtype=" not in str(refused.value)
+
+
+def test_who_insists_gets_the_bytes(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.arange(1000, dtype="<u2"))
+    raw = np.fromfile(tmp_path / "x.npz", "u1")
+    assert (lowtide.tokens(tmp_path / "x.npz", format="raw", dtype="uint8")[:] == raw).all()
+    with pytest.warns(UserWarning, match=r"looks like a \.npz archive.* because of dtype=; .*format=\"raw\""):
+        t = lowtide.tokens(tmp_path / "x.npz", dtype="uint8")
+    assert (t[:] == raw).all()
+    assert (lowtide.open(tmp_path / "x.npz", dtype="uint8")[:] == raw).all()
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [("<u4", "uint32"), (">u4", ">u4"), ("<i8", "int64"), (">i8", ">i8"), (">u2", ">u2")],
+)
+def test_a_wrong_guess_of_the_type_is_warned_of(tmp_path, written, named):
+    path = tokens(tmp_path / "train.bin", written)
+    with pytest.warns(UserWarning, match=f'looks like {named}: say dtype="{named}"'):
+        lowtide.tokens(path)
+    said = subprocess.run([*COMMAND, "info", path], capture_output=True, text=True, check=True)
+    assert f"say --dtype {named}, or --dtype uint16 if" in re.sub(r"\s+", " ", said.stdout)
+    assert lowtide.tokens(path, dtype=named)[:].tolist() == np.fromfile(path, written).tolist()
+
+
+def test_padding_and_letters_are_seen_too(tmp_path):
+    padded = np.fromfile(tokens(tmp_path / "ids", "<u2"), "<u2").reshape(-1, 50).astype("<i4")
+    padded[:, 10:] = -100
+    padded.tofile(tmp_path / "labels.bin")
+    with pytest.warns(UserWarning, match="looks like int32"):
+        lowtide.tokens(tmp_path / "labels.bin")
+    letters = np.unique(np.frombuffer(Path(__file__).read_bytes(), "u1"), return_inverse=True)[1]
+    letters[: len(letters) // 2 * 2].astype("u1").tofile(tmp_path / "letters.bin")
+    with pytest.warns(UserWarning, match="looks like uint8"):
+        lowtide.tokens(tmp_path / "letters.bin")
+    letters.astype("<u2").tofile(tmp_path / "shakespeare_char.bin")  # nanoGPT's own way: no warning
+    lowtide.tokens(tmp_path / "shakespeare_char.bin")
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save(tmp_path / "rows.npy", np.arange(10))
+    for name in ["a", "b"]:
+        tokens(tmp_path / f"{name}.bin")
+    assert lowtide.open("~/rows.npy").shape == (10,)
+    assert lowtide.open(Path("~/rows.npy")).path == tmp_path / "rows.npy"
+    assert len(lowtide.tokens("~/a.bin")) == 5_000
+    assert len(lowtide.tokens("~/?.bin")) == len(lowtide.tokens(["~/a.bin", b"~/b.bin"])) == 10_000
+    said = subprocess.run([*COMMAND, "info", "~/?.bin"], capture_output=True, text=True, check=True).stdout
+    assert "10,000" in said
+
+
+@pytest.mark.parametrize("open_", [lowtide.open, lowtide.tokens])
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (
+            {"access": None},
+            TypeError,
+            r"access=None is not a word\nhint: one of \"auto\", \"map\", .*\"direct\"",
+        ),
+        ({"access": 3}, TypeError, r"access=3 is not a word\nhint: one of \"auto\""),
+        ({"access": "fast"}, ValueError, r"access=\"fast\" is not a way of access\nhint: one of \"auto\""),
+        ({"cache": None}, TypeError, r"cache=None is not a word\nhint: one of \"auto\", \"keep\", \"drop\""),
+        ({"cache": True}, TypeError, r"cache=True is not a word\nhint: one of \"auto\", \"keep\", \"drop\""),
+    ],
+)
+def test_words_that_are_none_are_named(tmp_path, open_, arguments, error, says):
+    with pytest.raises(error, match=f"^{says}"):
+        open_(tmp_path / "nothing.bin", **arguments)  # before the file is touched
+
+
+@pytest.mark.parametrize("shape", ["128", (2, "3"), [1.5], {"rows": 3}, 2**70])
+def test_a_shape_that_is_none_is_named(tmp_path, shape):
+    with pytest.raises(TypeError, match=r"^shape=.* is not a shape\nhint: .*such as \(-1, 128\)"):
+        lowtide.open(tmp_path / "nothing.bin", dtype="uint8", shape=shape)
+
+
+def test_memory_that_cannot_be_had_is_not_a_budget_of_nothing(tmp_path):
+    path = tmp_path / "sparse.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 43)
+    a = lowtide.open(path, dtype="uint8")
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 42, limit[1]))
+    try:
+        with pytest.raises(MemoryError, match=r"no memory left: 8 TiB could not be had\nhint: ") as refused:
+            a[...]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+    assert "budget" not in str(refused.value)
+
+
+def test_a_batch_of_a_terabyte_needs_a_terabyte(tmp_path):
+    t = lowtide.tokens(tokens(tmp_path / "train.bin", count=1 << 20), budget="1MiB")
+    for order in ["shuffled", "with_replacement"]:
+        with pytest.raises(MemoryError) as refused:
+            t.loader(1 << 29, 1023, order=order, drop_last=False)  # windows of 1,024 tokens of 2 bytes
+        said = str(refused.value)
+        assert said.startswith(
+            "a batch of 536870912 windows of 1023 tokens needs 1 TiB, the budget is 1 MiB\n"
+        )
+        assert re.search(r"hint: batches of \d+ windows fit, or open with a larger budget=$", said)
+
+
+def test_a_file_of_somebody_else_may_be_in_memory(tmp_path, python):
+    """As another user, who may read the file and not ask what of it is cached."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become somebody else")
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((1000, 128), "f4"))
+    for folder in [path, *path.parents]:
+        if folder.stat().st_uid == 0 and folder.is_relative_to(tmp_path.parents[1]):
+            folder.chmod(0o755)
+    code = """if True:
+        import ctypes, datetime, os, sys
+        import numpy, lowtide  # before the files of this environment are out of reach
+        path = sys.argv[1]
+        fd = os.open(path, os.O_RDONLY)
+        if sys.argv[2] == "other":
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        libc = ctypes.CDLL(None, use_errno=True)
+        told = libc.syscall(451, fd, (ctypes.c_uint64 * 2)(0, 4096), (ctypes.c_uint64 * 5)(), 0)
+        print(ctypes.get_errno() if told else 0)
+        a = lowtide.open(path)
+        print(a.chunks(100).why)
+        print(a.shuffled(100).why)
+    """
+    told, *own = python(code, path, "owner").splitlines()
+    if told != "0":
+        pytest.skip("this kernel does not tell what is cached")
+    assert not any("unknown" in why for why in own)
+    told, *whys = python(code, path, "other").splitlines()
+    if told != str(errno.EPERM):
+        pytest.skip("this kernel tells everybody what is cached")
+    for why in whys:
+        assert why.startswith("whether the file is in memory is unknown, and "), why
+
+
+def test_a_long_look_for_documents_says_how_far_it_is(tmp_path, caplog):
+    path = tmp_path / "long.bin"
+    with path.open("wb") as file:
+        file.truncate(6 << 30)  # zeros, which cost no disk
+    t = lowtide.tokens(path, end_of_text=7, format="nanogpt", cache="drop")
+    with caplog.at_level(logging.INFO, "lowtide"):
+        assert t.documents == 1
+    messages = [record.getMessage() for record in caplog.records if record.name == "lowtide"]
+    assert messages, "6 GiB in half a second?"
+    assert re.search(rf"^{path}: looking for documents: \d+ % of 3221225472 tokens, \d+ s left$", messages[0])
+    caplog.clear()
+    assert t.documents == 1  # known by now
+    assert not caplog.records
+
+
+def test_documents_can_be_counted_at_a_shell(tmp_path):
+    np.array([5, 6, 50256, 7, 50256], "<u2").tofile(tmp_path / "train.bin")
+    command = [*COMMAND, "info", tmp_path / "train.bin"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "--end-of-text finds them" in said
+    done = subprocess.run([*command, "--end-of-text", "50256"], capture_output=True, text=True, check=True)
+    assert re.search(r"documents +2, by the end of each", done.stdout)
+    assert not done.stderr, "progress is for terminals"
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """What bash offers at the end of a line, with our own script loaded."""
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    folder = tmp_path_factory.mktemp("completion")
+    script = subprocess.run(
+        [*COMMAND, "completions", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    (folder / "lowtide.bash").write_text(script)
+    for name in ["train.bin", "rows.npy"]:
+        (folder / name).touch()
+
+    def complete(*words):
+        # As bash itself calls it: the function, with the words of the line and the place of the last one.
+        program = """
+            source ./lowtide.bash
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+            _lowtide lowtide "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            printf '%s\\n' "${COMPREPLY[@]}"
+            # Where nothing is offered, names of files are, if the script says so.
+            complete -p lowtide | grep -q -- '-o default' || exit
+            [ ${#COMPREPLY[@]} -gt 0 ] || compgen -f -- "${@: -1}"
+        """
+        done = subprocess.run(
+            ["bash", "-c", program, "bash", "lowtide", *words], capture_output=True, text=True, cwd=folder
+        )
+        assert done.returncode == 0, done.stderr
+        return sorted(set(done.stdout.split()))
+
+    return complete
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["inf"], ["info"]),
+        (["info", "--color", ""], ["always", "auto", "never"]),
+        (
+            ["info", "--format", ""],
+            sorted(["nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo", "raw"]),
+        ),
+        (["info", "--format", "n"], ["nanogpt", "npy"]),
+        (["bench", "--cache", ""], ["auto", "drop", "keep"]),
+        (["bench", "--order", "s"], ["sequential", "shuffled"]),
+        (["info", "tr"], ["train.bin"]),
+        (["bench", "ro"], ["rows.npy"]),
+        (["bench", "x", "--html", "r"], ["rows.npy"]),
+        (["completions", "z"], ["zsh"]),
+    ],
+)
+def test_a_shell_offers_the_words_that_are_allowed(complete, words, offered):
+    assert complete(*words) == offered
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_know_the_words_too(shell):
+    done = subprocess.run([*COMMAND, "completions", shell], capture_output=True, text=True, check=True)
+    for word in ["nanogpt", "datatrove", "keep", "sequential", "never"]:
+        assert word in done.stdout, word
+
+
+def test_every_size_has_three_digits():
+    assert repr(lowtide.Budget(2_080_000_000)) == 'Budget("1.94 GiB")'
+    assert _lowtide.parse_size("12.3 MiB") == 12_897_484
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "Usage: lowtide"),
+        (["inf"], 2, "info"),
+        (["info"], 2, "<PATH>"),
+        (["info", "nothing.bin"], 1, "error: .*nothing.bin: cannot open the file: No such file"),
+        (["info", "folder"], 1, "no token files in this folder\nhint: they end in .bin"),
+        (["info", "empty.npy"], 1, "found an empty file"),
+        (["info", "secret.bin"], 1, "secret.bin: cannot open the file: Permission denied"),
+        (["info", "x.npz"], 1, r"found a \.npz archive.*\nhint: np.save"),
+        (["info", "train.bin", "--format", "gpt"], 2, "possible values: nanogpt, llmc"),
+        (
+            ["info", "train.bin", "--format", "raw"],
+            1,
+            "error: --format raw has no header and needs --dtype\n",
+        ),
+        (
+            ["info", "train.bin", "--end-of-text", "70000"],
+            1,
+            "--end-of-text 70000 cannot be among tokens of uint16",
+        ),
+        (["info", "train.bin", "--shape", "x"], 2, "invalid value 'x' for '--shape"),
+        (["bench", "nothing.npy"], 1, "nothing.npy: cannot open the file"),
+        (["bench", "train.bin", "--cache", "maybe"], 2, "possible values: auto, keep, drop"),
+        (["completions", "tcsh"], 2, "possible values: bash"),
+    ],
+)
+def test_a_wrong_call_is_said_to_be_wrong(tmp_path, arguments, code, says):
+    tokens(tmp_path / "train.bin")
+    np.savez(tmp_path / "x.npz", x=np.arange(3))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "secret.bin").touch(mode=0)
+    if "secret.bin" in arguments and os.access(tmp_path / "secret.bin", os.R_OK):
+        pytest.skip("nothing is secret from root")
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert re.search(says, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not re.search(r"\b(dtype|format|shape|offset)=", done.stderr)
