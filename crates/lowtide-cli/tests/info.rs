@@ -101,7 +101,7 @@ fn tokens_are_described() {
            tokens      1,000\n  \
            documents   unknown: no index; --end-of-text finds them by reading all tokens\n  \
            files       1\n  \
-           size        2 KiB\n"
+           size        1.95 KiB\n"
     );
     assert_eq!(
         text(folder, &["shards"]),
@@ -121,7 +121,7 @@ fn tokens_are_described() {
            tokens      1,000\n  \
            documents   2, by the index\n  \
            files       1\n  \
-           size        2 KiB\n"
+           size        1.95 KiB\n"
     );
     let warned = text(folder, &["wide.bin"]).replace("\n      ", " "); // where a note breaks depends on the path
     assert!(
@@ -144,7 +144,7 @@ fn arrays_are_described_and_those_that_could_be_tokens_say_so() {
            dtype     uint16\n  \
            shape     (1000,), C order\n  \
            rows      1,000 of 2 B\n  \
-           size      2 KiB from byte 128\n  \
+           size      1.95 KiB from byte 128\n  \
            tokens    lowtide.tokens reads it too: integers of one axis\n"
     );
     for other in ["rows.npy", "floats.npy"] {
