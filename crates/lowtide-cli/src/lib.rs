@@ -9,9 +9,13 @@ mod demo;
 pub mod draw;
 mod headerless;
 mod info;
+#[cfg(feature = "prepare")]
+mod prepare;
 mod save;
 mod signals;
 mod trial;
+#[cfg(feature = "prepare")]
+mod verify;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -45,6 +49,10 @@ enum Command {
     Info(info::Args),
     Bench(bench::Args),
     Watch(watch::Args),
+    #[cfg(feature = "prepare")]
+    Prepare(Box<prepare::Args>),
+    #[cfg(feature = "prepare")]
+    Verify(verify::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
     Completions {
@@ -84,6 +92,10 @@ pub fn main(
         Command::Info(args) => info::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Watch(args) => watch::run(&args, &context),
+        #[cfg(feature = "prepare")]
+        Command::Prepare(args) => prepare::run(&args, &context),
+        #[cfg(feature = "prepare")]
+        Command::Verify(args) => verify::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());

@@ -80,6 +80,7 @@ pub mod store;
 pub mod sys;
 pub mod tokens;
 pub mod widen;
+pub mod write;
 
 pub use array::{Array, Options};
 pub use batch::Batch;

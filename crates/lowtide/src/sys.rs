@@ -127,6 +127,33 @@ pub fn direct_alignment(file: &impl AsRawFd) -> Option<usize> {
     (stat.stx_dio_offset_align > 0 && align.is_power_of_two() && align <= 1 << 20).then_some(align)
 }
 
+/// Whether [`write_back`] waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until the range is on its way.
+    No,
+    /// Until all of it is there.
+    Yes,
+}
+
+/// Starts writing dirty pages of a range to the disk, or waits until they are there. This makes nothing durable:
+/// what the disk itself holds back, and the file's size, are a matter of `sync_data`.
+///
+/// # Errors
+/// `ESPIPE` or `EINVAL` where the file has no such pages.
+pub fn write_back(file: &impl AsRawFd, offset: u64, len: u64, wait: Wait) -> io::Result<()> {
+    let signed = |n| i64::try_from(n).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
+    let flags = match wait {
+        Wait::No => libc::SYNC_FILE_RANGE_WRITE,
+        Wait::Yes => {
+            libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
+        }
+    };
+    // SAFETY: only numbers go in, and an open descriptor; no memory of ours is touched.
+    let answer = unsafe { libc::sync_file_range(file.as_raw_fd(), signed(offset)?, signed(len)?, flags) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Takes the pages of a shared file mapping out of our address space; they come back when touched.
 ///
 /// # Safety

@@ -10,7 +10,9 @@ use crate::choose::CacheWish;
 use crate::data::{Origin, Wish};
 use crate::door::{END_OF_TEXT, Words};
 use crate::error::{Error, Result};
-use crate::format::{Container, Dialect, Documents, Dtype, Layout, Order, TokenFile, TokenWish, find_tokens};
+use crate::format::{
+    Container, Dialect, Documents, Dtype, Layout, Order, Prepared, TokenFile, TokenWish, find_tokens,
+};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
 use crate::selection::Axis;
@@ -37,6 +39,7 @@ pub struct TokenOptions {
     wish: Wish,
     files: TokenWish,
     end_of_text: Option<u64>,
+    split: Option<String>,
 }
 
 impl TokenOptions {
@@ -81,11 +84,33 @@ impl TokenOptions {
         self
     }
 
+    /// Which split of a folder that `lowtide prepare` has made; `train`, unless said.
+    pub fn split(mut self, name: impl Into<String>) -> Self {
+        self.split = Some(name.into());
+        self
+    }
+
+    /// What a manifest says, where the user does not.
+    fn prepared(&mut self, prepared: &Prepared) -> Result<()> {
+        let manifest = &prepared.manifest;
+        self.end_of_text = self.end_of_text.or(manifest.tokenizer.end_of_text);
+        // The other dialects say it themselves.
+        if self.files.dtype.is_none()
+            && self.files.dialect.is_none()
+            && manifest.dialect()? == Dialect::NanoGpt
+        {
+            self.files.dtype = Some(manifest.dtype.parse()?);
+        }
+        Ok(())
+    }
+
     /// Opens files, folders, globs and Megatron prefixes as one stream, in this order.
-    pub fn open(self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Tokens> {
+    pub fn open(mut self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Tokens> {
         self.wish.check()?;
         let absolute = |name: &Path| std::path::absolute(name).unwrap_or_else(|_| name.to_owned());
-        let names: Vec<PathBuf> = names.into_iter().map(|name| absolute(name.as_ref())).collect();
+        let mut names: Vec<PathBuf> = names.into_iter().map(|name| absolute(name.as_ref())).collect();
+        let prepared = Prepared::find(&mut names, self.split.as_deref())?;
+        prepared.as_ref().map_or(Ok(()), |prepared| self.prepared(prepared))?;
         let found = find_tokens(&names, &self.files)?;
         let too_many = || Error::argument("the files together have more tokens than 63 bits can count", "");
         let tokens = found.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.tokens));
@@ -119,6 +144,7 @@ impl TokenOptions {
             files: found.files,
             warnings: found.warnings,
             end_of_text: self.end_of_text,
+            prepared,
             documents: OnceLock::new(),
         })))
     }
@@ -133,6 +159,7 @@ struct Inner {
     files: Vec<TokenFile>,
     warnings: Vec<Words>,
     end_of_text: Option<u64>,
+    prepared: Option<Prepared>,
     documents: OnceLock<Option<Documents>>,
 }
 
@@ -168,6 +195,11 @@ impl Tokens {
     /// What looked odd when the files were found.
     pub fn warnings(&self) -> &[Words] {
         &self.0.warnings
+    }
+
+    /// The manifest of the files, where `lowtide prepare` has made them.
+    pub fn prepared(&self) -> Option<&Prepared> {
+        self.0.prepared.as_ref()
     }
 
     /// All tokens as an array of one axis.

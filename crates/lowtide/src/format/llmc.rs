@@ -81,3 +81,23 @@ pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Header> {
 fn word(head: &[u8], at: usize) -> Option<i32> {
     head.get(at..)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
 }
+
+/// The header of a file of `tokens` tokens, uint16 or uint32: what [`parse`] reads.
+///
+/// # Errors
+/// [`Error::Argument`] for another type, and for more tokens than the header can say.
+pub fn header(dtype: Dtype, tokens: u64) -> Result<Vec<u8>> {
+    let variant = VARIANTS.iter().find(|variant| little(variant.2) == dtype);
+    let Some(&(magic, version, _)) = variant else {
+        return Err(Error::argument(
+            format!("llm.c has no files of {dtype}"),
+            "its tokens are uint16 or uint32",
+        ));
+    };
+    let count = i32::try_from(tokens).map_err(|_| {
+        Error::argument(format!("{tokens} tokens are more than llm.c's header can say"), "use smaller shards")
+    })?;
+    let mut header: Vec<u8> = [magic, version, count].map(i32::to_le_bytes).concat();
+    header.resize(1024, 0);
+    Ok(header)
+}

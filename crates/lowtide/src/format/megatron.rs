@@ -280,3 +280,23 @@ fn number(head: &[u8], at: usize) -> Option<u64> {
 fn what_else(start: &[u8]) -> &'static str {
     if start.starts_with(b"TNTIDX") { "this is fairseq's old index, which is not read" } else { "" }
 }
+
+/// The header of an index of `documents` documents of one sequence each: what [`Index::parse`] reads. The lengths,
+/// the byte pointers and `documents` + 1 ends follow.
+///
+/// # Errors
+/// [`Error::Argument`] for a type that Megatron has no code for.
+pub fn header(dtype: Dtype, documents: u64) -> Result<Vec<u8>> {
+    let Some((code, _)) = CODES.iter().find(|(_, kind)| little(*kind) == dtype) else {
+        return Err(Error::argument(
+            format!("Megatron has no files of {dtype}"),
+            "its tokens are uint16 or int32",
+        ));
+    };
+    let mut header = MAGIC.to_vec();
+    header.extend(1_u64.to_le_bytes());
+    header.push(*code);
+    header.extend(documents.to_le_bytes());
+    header.extend((documents + 1).to_le_bytes());
+    Ok(header)
+}

@@ -21,9 +21,11 @@ mod foreign;
 mod guess;
 mod literal;
 pub mod llmc;
+pub mod manifest;
 pub mod megatron;
 mod names;
 pub mod npy;
+mod prepared;
 mod raw;
 
 pub use detect::{TokenFile, TokenWish};
@@ -33,6 +35,7 @@ pub use dtype::{ByteOrder, Dtype, Element, Kind};
 pub use find::{Found, find_tokens};
 pub use foreign::{Foreign, HEAD_LEN as FOREIGN_HEAD_LEN, LlmC, Wanted};
 pub(crate) use names::foreign_folder;
+pub use prepared::{Prepared, load as load_manifest};
 pub use raw::{Extent, layout as raw_layout};
 
 use crate::door::{SHAPE, Words};

@@ -412,3 +412,29 @@ mod tests {
         }
     }
 }
+
+/// The header that `np.save` writes for an array in C order. Its length does not depend on the size of the first
+/// axis: it can be written before that is known, and written over when it is.
+///
+/// # Errors
+/// [`Error::Argument`] for a type that NumPy does not have, and for a shape of thousands of axes.
+pub fn header(dtype: Dtype, shape: &[usize]) -> Result<Vec<u8>> {
+    if dtype.kind() == super::Kind::BFloat16 {
+        return Err(Error::argument("NumPy has no bfloat16", "write it as raw"));
+    }
+    let (descr, sizes) = (dtype.numpy_str(), shape_text(shape));
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {sizes}, }}");
+    if let Some(grows) = shape.first() {
+        text.push_str(&" ".repeat(21_usize.saturating_sub(grows.to_string().len())));
+    }
+    let padding = 64 - (MAGIC.len() + 4 + text.len() + 1) % 64;
+    text.push_str(&" ".repeat(padding));
+    text.push('\n');
+    let len = u16::try_from(text.len())
+        .map_err(|_| Error::argument("a shape with too many axes for one header", ""))?;
+    let mut header = MAGIC.to_vec();
+    header.extend([1, 0]);
+    header.extend(len.to_le_bytes());
+    header.extend(text.as_bytes());
+    Ok(header)
+}

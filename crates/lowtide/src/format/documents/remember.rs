@@ -15,11 +15,9 @@ use super::super::each::each;
 use super::scan::{BLOCK, Scanned};
 use crate::error::{Error, Result};
 use crate::store::Source;
-use std::fs::File;
-use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const MAGIC: &[u8; 8] = b"LOWTDOCS";
 const VERSION: u32 = 1;
@@ -81,7 +79,7 @@ pub(super) fn save(scanned: &Scanned, files: &[TokenFile]) -> Result<PathBuf> {
     // At most a block's tokens.
     bytes.extend(counts.flat_map(|count| u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes()));
     bytes.extend(blake3::hash(&bytes).as_bytes());
-    write(&path, &bytes).map_err(|error| Error::io(&path, "remember where documents are", error))?;
+    crate::write::replace(&path, &bytes)?;
     Ok(path)
 }
 
@@ -108,35 +106,4 @@ pub(super) fn load(files: &[TokenFile], end_of_text: u64) -> Option<Scanned> {
     let counts = content.strip_prefix(&expected[..])?.as_chunks().0;
     let counts = counts.iter().map(|count| u32::from_le_bytes(*count).into());
     Scanned::from_counts(files, end_of_text, now, counts)
-}
-
-/// Writes to a temporary name beside `path`, syncs, renames, and syncs the folder.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (mut file, temporary) = create_beside(path)?;
-    let written = (|| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    })();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    } else {
-        // Some filesystems cannot sync a folder; the file itself is safe by now.
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    }
-    written
-}
-
-/// A new file of a name that nobody has: several processes may have scanned the same files.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let mut tries = 0..100;
-    loop {
-        let n = tries.next().unwrap_or(0);
-        let temporary = appended(path, &format!("{}-{n}.tmp", std::process::id()));
-        match File::create_new(&temporary) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !tries.is_empty() => {}
-            created => return created.map(|file| (file, temporary)),
-        }
-    }
 }

@@ -257,6 +257,6 @@ fn a_damaged_memory_is_as_good_as_none() {
     std::fs::create_dir(&kept).unwrap();
     assert!(Documents::load(&files, MARK).is_none());
     let failed = Documents::scan(&files, MARK, &reader(&stream), &|| Ok(()), &|_| ()).unwrap().save(&files);
-    assert!(failed.unwrap_err().to_string().contains("cannot remember where documents are"));
+    assert!(failed.unwrap_err().to_string().contains("cannot write the file"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing temporary is left");
 }

@@ -1,0 +1,80 @@
+//! `lowtide verify`: whether token files are what they say.
+
+use crate::draw::{self, GREEN, Progress as Line};
+use crate::{Context, Failure};
+use lowtide::budget::human;
+use lowtide::door::Door;
+use lowtide::format::manifest;
+use lowtide::{Result, TokenOptions};
+use lowtide_text::verify::{Finding, Verified, verify};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Check token files: a folder that prepare has made against its manifest, byte by byte; any other file against its
+/// own header and index
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Folders that lowtide prepare has made, or token files
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Answer in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
+    let mut answers = Vec::new();
+    let mut well = true;
+    for path in &args.paths {
+        let line = Line::new(context.quiet);
+        let verified = look(path, &line);
+        drop(line);
+        let verified = verified?;
+        well &= verified.findings.is_empty();
+        if args.json {
+            answers.push(json(path, &verified));
+        } else {
+            say(path, &verified);
+        }
+    }
+    if args.json {
+        println!("{:#}", Value::Array(answers));
+    }
+    if well { Ok(()) } else { Err(Failure::Said) }
+}
+
+fn look(path: &Path, line: &Line) -> Result<Verified> {
+    if path.join(manifest::NAME).is_file() {
+        let mut show = |done: u64, total: u64| {
+            line.say(&format!("{}: {} of {}", path.display(), human(done), human(total)));
+        };
+        return verify(path, &mut show, &|| Ok(()));
+    }
+    // What opens has the size that its header and index say.
+    let tokens = TokenOptions::new().open([path])?;
+    let findings = tokens
+        .warnings()
+        .iter()
+        .map(|what| Finding { file: path.display().to_string(), what: what.at(Door::Shell).to_string() });
+    let bytes = tokens.files().iter().map(|file| file.len).sum();
+    Ok(Verified { files: tokens.files().len() as u64, bytes, findings: findings.collect() })
+}
+
+fn say(path: &Path, verified: &Verified) {
+    for Finding { file, what } in &verified.findings {
+        draw::error(&format!("{}: {file}: {what}", path.display()));
+    }
+    if verified.findings.is_empty() {
+        let (files, bytes) = (verified.files, human(verified.bytes));
+        anstream::println!("{}: {GREEN}well{GREEN:#}: {files} files, {bytes}", path.display());
+    }
+}
+
+fn json(path: &Path, verified: &Verified) -> Value {
+    let findings: Vec<Value> = verified
+        .findings
+        .iter()
+        .map(|Finding { file, what }| json!({ "file": file, "what": what }))
+        .collect();
+    json!({ "path": path, "files": verified.files, "bytes": verified.bytes, "findings": findings })
+}

@@ -1,0 +1,40 @@
+//! Text to tokens: documents in, token files out, in bounded memory, on all cores, and it can be killed at any
+//! moment.
+//!
+//! ```no_run
+//! use lowtide_text::{Settings, prepare};
+//! let settings = Settings { val: 0.0005, ..Settings::default() };
+//! let manifest = prepare(&["corpus/".into()], "data/".as_ref(), &settings, &mut |_| {}, &|| Ok(()))?;
+//! println!("{} documents", manifest.counts.documents);
+//! # Ok::<(), lowtide::Error>(())
+//! ```
+//!
+//! | step | module | in → out |
+//! |---|---|---|
+//! | which files | [`inputs`] | names → sources, in one order |
+//! | which text | `packing`, `window`, `documents` | bytes, perhaps compressed → pieces of documents |
+//! | few, equal portions | `feed` | pieces → loads of text, cut only where no id changes |
+//! | ids | [`tokenizer`] | loads → tokens as a file has them, on all cores |
+//! | files | `shards`, `deal` | loads in their order → shards; or documents in another order, dealt out of core |
+//! | memory of it all | `job`, `state` | what was asked for, and how far it is: enough to go on after a kill |
+
+mod deal;
+mod documents;
+mod encode;
+mod feed;
+pub mod inputs;
+mod job;
+mod packing;
+mod prepare;
+mod room;
+mod shards;
+pub mod show;
+mod split;
+mod state;
+pub mod tokenizer;
+pub mod verify;
+mod window;
+
+pub use job::{InputKind, OnError, Settings};
+pub use prepare::{Progress, Step, prepare};
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,156 @@
+//! The bytes of a source as a stream: unpacked where they are gzip or zstd, told by their first bytes, and with the
+//! page cache treated as asked.
+
+use crate::inputs::Source;
+use lowtide::store::Cache;
+use lowtide::{Error, Result, sys};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a file is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+impl Packing {
+    pub fn of(head: &[u8]) -> Self {
+        match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// How many bytes of all sources have been read: for progress.
+pub type Gauge = Arc<AtomicU64>;
+
+/// A source that was opened, and what its first bytes are when unpacked.
+pub struct Opened {
+    pub packing: Packing,
+    /// The file itself, where it is one that can be read at any place.
+    pub file: Option<File>,
+    pub stream: Box<dyn Read + Send>,
+    /// The first unpacked bytes; they come again from `stream`.
+    pub head: Vec<u8>,
+}
+
+/// Opens a source at its beginning. `window` is the largest memory that unpacking may take.
+pub fn open(source: &Source, cache: Cache, gauge: &Gauge, window: u64) -> Result<Opened> {
+    let wrong = |error| Error::io(source.path(), "read the file", error);
+    let (file, mut raw): (_, Box<dyn Read + Send>) = match source {
+        Source::Stdin => (None, Box::new(Counted(io::stdin(), Arc::clone(gauge)))),
+        Source::File { path, .. } => {
+            let opened = File::open(path).map_err(|error| Error::io(path, "open the file", error))?;
+            if opened.metadata().map_err(wrong)?.is_dir() {
+                return Err(Error::io(path, "read the file", io::Error::from(io::ErrorKind::IsADirectory)));
+            }
+            let again = opened.try_clone().map_err(wrong)?;
+            (Some(opened), Box::new(Sipped::new(again, cache, gauge)))
+        }
+    };
+    let mut head = Vec::new();
+    raw.by_ref().take(8).read_to_end(&mut head).map_err(wrong)?;
+    let packing = Packing::of(&head);
+    let whole = io::Cursor::new(head).chain(raw);
+    let mut stream: Box<dyn Read + Send> = match packing {
+        Packing::Plain => Box::new(whole),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        Packing::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::new(whole).map_err(wrong)?;
+            // A frame says how much memory unpacking it takes; zstd itself allows 128 MiB.
+            let log = window.max(1 << 20).ilog2().min(27);
+            decoder.window_log_max(log).map_err(wrong)?;
+            Box::new(decoder)
+        }
+    };
+    let mut head = Vec::new();
+    // What is wrong with the content is said when it is read.
+    let _ = stream.by_ref().take(8).read_to_end(&mut head);
+    let stream = Box::new(io::Cursor::new(head.clone()).chain(stream));
+    Ok(Opened { packing, file, stream, head })
+}
+
+/// Opens a plain file at a place where a document begins.
+pub fn open_at(source: &Source, offset: u64, cache: Cache, gauge: &Gauge) -> Result<Box<dyn Read + Send>> {
+    let path = source.path();
+    let mut file = File::open(path).map_err(|error| Error::io(path, "open the file", error))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|error| Error::io(path, "read the file", error))?;
+    gauge.fetch_add(offset, Ordering::Relaxed);
+    Ok(Box::new(Sipped::new(file, cache, gauge)))
+}
+
+struct Counted<R>(R, Gauge);
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.0.read(into)?;
+        self.1.fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
+    }
+}
+
+/// A file that is read once, from front to back: what that brought into the page cache goes behind the reader.
+struct Sipped {
+    file: Counted<File>,
+    offset: u64,
+    /// What was not in the page cache before us, window by window; empty where all may stay.
+    ours: Vec<bool>,
+    dropped: u64,
+}
+
+/// A multiple of what a large folio takes: a folio that is covered in part is not dropped.
+const WINDOW: u64 = 8 << 20;
+const _: () = assert!(WINDOW.is_multiple_of(sys::HUGE));
+
+impl Sipped {
+    fn new(mut file: File, cache: Cache, gauge: &Gauge) -> Self {
+        let offset = file.stream_position().unwrap_or(0);
+        let ours = if cache == Cache::Drop { ours(&file) } else { Vec::new() };
+        let dropped = offset / WINDOW * WINDOW;
+        Self { file: Counted(file, Arc::clone(gauge)), offset, ours, dropped }
+    }
+
+    fn drop_until(&mut self, end: u64) {
+        while self.dropped < end {
+            let window = usize::try_from(self.dropped / WINDOW).unwrap_or(usize::MAX);
+            if self.ours.get(window) == Some(&true) {
+                let (advice, len) = (rustix::fs::Advice::DontNeed, NonZero::new(WINDOW));
+                let _ = rustix::fs::fadvise(&self.file.0, self.dropped, len, advice);
+            }
+            self.dropped += WINDOW;
+        }
+    }
+}
+
+/// Which windows of a file have nothing in the page cache. Where the kernel does not tell, none.
+fn ours(file: &File) -> Vec<bool> {
+    let len = file.metadata().map_or(0, |meta| if meta.is_file() { meta.len() } else { 0 });
+    let absent = |window: u64| sys::cached_bytes(file, window * WINDOW, WINDOW).is_ok_and(|bytes| bytes == 0);
+    (0..len.div_ceil(WINDOW)).map(absent).collect()
+}
+
+impl Read for Sipped {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read(into)?;
+        self.offset += got as u64;
+        if !self.ours.is_empty() && self.offset - self.dropped >= 2 * WINDOW {
+            self.drop_until((self.offset / WINDOW - 1) * WINDOW);
+        }
+        Ok(got)
+    }
+}
+
+impl Drop for Sipped {
+    fn drop(&mut self) {
+        if !self.ours.is_empty() {
+            self.drop_until(self.offset.next_multiple_of(WINDOW));
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! The whole work: one thread reads, some make tokens, and the caller's writes them in the order of the input.
+
+use crate::deal::{self, Spools};
+use crate::documents::{self, Mark, Reading, Sink};
+use crate::encode::{Between, Encoding};
+use crate::feed::{After, Fate, Feeder, Load};
+use crate::inputs::{self, Source};
+use crate::job::{Job, OnError, Settings};
+use crate::packing::Gauge;
+use crate::room::Room;
+use crate::shards::{Out, Shape, Shards};
+use crate::split::{Part, Shuffle, Splitter};
+use crate::state::{Found, State, Work};
+use crate::tokenizer::{self, CharsBuilder, Tokenizer};
+use lowtide::format::Dtype;
+use lowtide::format::manifest::{Counts, Manifest, Shard, Split, TokenizerId};
+use lowtide::plan::Interrupt;
+use lowtide::store::Cache;
+use lowtide::{CacheWish, Error, Result, meter};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the caller is asked whether to go on, and told how far it is.
+const BEAT: Duration = Duration::from_millis(100);
+/// The table of `chars`, beside the shards.
+const CHARS: &str = "chars.json";
+
+/// How far the work is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// What is being done.
+    pub step: Step,
+    /// Bytes of all inputs, as they are on disk, and how many of them have been read.
+    pub bytes: u64,
+    /// See `bytes`.
+    pub read: u64,
+    /// Bytes of text that became tokens.
+    pub text: u64,
+    /// Documents that were written.
+    pub documents: u64,
+    /// Tokens that were written.
+    pub tokens: u64,
+    /// Documents that were passed over.
+    pub skipped: u64,
+    /// What an earlier run had read: the rest is what this one has done.
+    pub resumed: u64,
+}
+
+/// The steps of the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Step {
+    /// The characters are collected: only for `chars`.
+    Looking,
+    /// Text becomes tokens.
+    #[default]
+    Encoding,
+    /// Documents are dealt in another order.
+    Dealing,
+}
+
+/// Makes token files of text, and says what they are.
+///
+/// What is there already of the same work is gone on with; where all of it is, nothing is done.
+///
+/// # Errors
+/// [`Error::Argument`] for settings that make no sense and for a folder with something else in it;
+/// [`Error::Format`] for a document that cannot be read; [`Error::Io`] as the system has it.
+pub fn prepare(
+    names: &[PathBuf],
+    output: &Path,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&Progress),
+    interrupt: Interrupt<'_>,
+) -> Result<Manifest> {
+    settings.check()?;
+    let sources = inputs::find(names, &settings.include, output)?;
+    let mut run = Run::new(settings, &sources, progress, interrupt);
+    let tokenizer = run.tokenizer()?;
+    let room = run.room(&*tokenizer)?;
+    let job = Job::new(settings, &*tokenizer, &sources);
+    let (work, found) = Work::open(output, &job)?;
+    let state = match found {
+        Found::Done(manifest) => {
+            work.clear()?;
+            return Ok(*manifest);
+        }
+        Found::Begun(state) => Some(*state),
+        Found::New => None,
+    };
+    let (counts, done) = run.make(&*tokenizer, &room, &work, state)?;
+    if let Some(table) = tokenizer.table() {
+        lowtide::write::replace(&work.whole(CHARS), table.as_bytes())?;
+    }
+    let manifest = run.manifest(&*tokenizer, job, counts, done)?;
+    work.finish(&manifest)?;
+    Ok(manifest)
+}
+
+struct Run<'a> {
+    settings: &'a Settings,
+    sources: &'a [Source],
+    cache: Cache,
+    gauge: Gauge,
+    progress: &'a mut dyn FnMut(&Progress),
+    interrupt: Interrupt<'a>,
+    seen: Progress,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        settings: &'a Settings,
+        sources: &'a [Source],
+        progress: &'a mut dyn FnMut(&Progress),
+        interrupt: Interrupt<'a>,
+    ) -> Self {
+        let bytes = sources.iter().map(Source::bytes).sum::<u64>();
+        let cache = match settings.cache {
+            CacheWish::Keep => Cache::Keep,
+            CacheWish::Auto if bytes <= meter::room().bytes / 2 => Cache::Keep,
+            CacheWish::Drop | CacheWish::Auto => Cache::Drop,
+        };
+        let seen = Progress { bytes, ..Progress::default() };
+        Self { settings, sources, cache, gauge: Gauge::default(), progress, interrupt, seen }
+    }
+
+    fn reading(&self, room: u64) -> Reading {
+        Reading {
+            kind: self.settings.input,
+            field: self.settings.field.split('.').map(str::to_owned).collect(),
+            separator: self.settings.separator.clone(),
+            cache: self.cache,
+            room,
+            gauge: Arc::clone(&self.gauge),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.settings.threads.unwrap_or_else(lowtide::sys::cores)
+    }
+
+    fn room(&self, tokenizer: &dyn Tokenizer) -> Result<Room> {
+        let budget =
+            self.settings.budget.unwrap_or_else(|| lowtide::Budget::default_for(meter::room().bytes).limit());
+        let width = self.settings.dtype(tokenizer.vocabulary())?.itemsize();
+        Room::new(
+            budget,
+            self.threads(),
+            width,
+            tokenizer.memory(),
+            self.settings.shuffle_documents.is_some(),
+        )
+    }
+
+    /// The tokenizer that was asked for. That of characters is made of all that there are.
+    fn tokenizer(&mut self) -> Result<Arc<dyn Tokenizer>> {
+        if self.settings.tokenizer != "chars" {
+            return tokenizer::named(&self.settings.tokenizer);
+        }
+        if self.sources.contains(&Source::Stdin) {
+            return Err(Error::argument(
+                "chars reads its input twice, and standard input comes only once",
+                "write it to a file first",
+            ));
+        }
+        self.seen.step = Step::Looking;
+        let reading = self.reading(1 << 20);
+        let mut look = Look { chars: CharsBuilder::default(), on_error: self.settings.on_error, run: self };
+        for source in look.run.sources {
+            documents::read(source, &reading, None, &mut look)?;
+        }
+        let chars = look.chars;
+        self.gauge.store(0, Ordering::Relaxed);
+        self.seen.step = Step::Encoding;
+        Ok(Arc::new(chars.build()))
+    }
+
+    fn beat(&mut self) -> Result<()> {
+        self.seen.read = self.gauge.load(Ordering::Relaxed).min(self.seen.bytes);
+        (self.progress)(&self.seen);
+        (self.interrupt)()
+    }
+
+    /// Makes the shards, or what is missing of them.
+    fn make(
+        &mut self,
+        tokenizer: &dyn Tokenizer,
+        room: &Room,
+        work: &Work,
+        state: Option<State>,
+    ) -> Result<(Counts, [Vec<Shard>; 2])> {
+        let dtype = self.settings.dtype(tokenizer.vocabulary())?;
+        let shape = Shape::new(self.settings, dtype, tokenizer.name(), self.cache);
+        let splitter = Splitter::new(self.settings.seed, self.settings.val);
+        let Some(seed) = self.settings.shuffle_documents else {
+            let (mut shards, state) = match state {
+                Some(state) => (Shards::resume(work, shape, splitter, &state)?, state),
+                None => (Shards::new(work, shape, splitter), State::default()),
+            };
+            let state = self.encode(tokenizer, dtype, room, work, state, &mut shards)?;
+            return Ok((state.counts, shards.finish()?));
+        };
+        let mut state = state.unwrap_or_default();
+        if !state.dealing {
+            let shuffle = Shuffle::new(seed);
+            let mut spools = if state.spools.is_empty() {
+                Spools::new(work, shuffle, self.cache)?
+            } else {
+                Spools::resume(work, shuffle, self.cache, &state)?
+            };
+            state = self.encode(tokenizer, dtype, room, work, state, &mut spools)?;
+            spools.sync(&mut state)?;
+            state.dealing = true;
+            work.save_state(&state)?;
+        }
+        self.seen.step = Step::Dealing;
+        let mut shards = Shards::new(work, shape, splitter);
+        let (mut last, width) = (Instant::now(), dtype.itemsize() as u64);
+        deal::deal(work, self.cache, room.deal, &mut shards, &mut |bytes| {
+            self.seen.tokens = bytes / width;
+            if last.elapsed() < BEAT {
+                return Ok(());
+            }
+            last = Instant::now();
+            self.beat()
+        })?;
+        Ok((state.counts, shards.finish()?))
+    }
+
+    /// Turns all text from the state's place on into tokens.
+    fn encode(
+        &mut self,
+        tokenizer: &dyn Tokenizer,
+        dtype: Dtype,
+        room: &Room,
+        work: &Work,
+        state: State,
+        out: &mut dyn Out,
+    ) -> Result<State> {
+        let between = match tokenizer.end_of_text() {
+            None => Between::Nothing,
+            Some(id) if self.settings.format.marks_beginnings() => Between::Before(id),
+            Some(id) => Between::After(id),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let encoding = Encoding { tokenizer, between, width: dtype.itemsize() };
+        let (free, to_fill) = mpsc::channel();
+        let (full, to_encode) = mpsc::channel();
+        let (made, to_write) = mpsc::channel();
+        for _ in 0..room.loads {
+            let _ = free.send(Load::default());
+        }
+        let after = After {
+            place: state.place,
+            empty: state.counts.empty,
+            skipped: state.counts.skipped,
+            said: state.said.clone(),
+        };
+        let feeder = Feeder::new(
+            tokenizer,
+            self.settings.on_error,
+            (to_fill, full),
+            (room.load, room.piece),
+            (after, Arc::clone(&stop)),
+        );
+        let reading = self.reading(room.line);
+        let earlier: u64 = self.sources.iter().take(state.place.source).map(Source::bytes).sum();
+        self.gauge.store(earlier, Ordering::Relaxed);
+        self.seen.resumed = earlier + state.place.mark.map_or(0, |mark| mark.offset);
+        let to_encode = Mutex::new(to_encode);
+        let (sources, place, threads) = (self.sources, state.place, self.threads());
+        thread::scope(|scope| {
+            let reader = scope.spawn(move || feed(sources, &reading, place, feeder));
+            for _ in 0..threads {
+                let (to_encode, made) = (&to_encode, made.clone());
+                scope.spawn(move || work_on(encoding, to_encode, &made));
+            }
+            drop(made);
+            let mut writer = Writer::new(out, work, state, self.settings, encoding.width as u64);
+            let written = self.write(&mut writer, &to_write, &free);
+            // Whoever waits for a load or with one is let go.
+            stop.store(written.is_err(), Ordering::Relaxed);
+            drop((free, to_write));
+            let read = reader.join().unwrap_or_else(|_| Err(broke("reading")));
+            match (written, read) {
+                // The writer has what the reader left it, and saw no more come: the reader says why.
+                (Ok(_), Err(error)) => Err(error),
+                (written, _) => {
+                    written.and_then(
+                        |complete| {
+                            if complete { Ok(writer.state) } else { Err(broke("making tokens")) }
+                        },
+                    )
+                }
+            }
+        })
+    }
+
+    /// Writes loads in their order; whether the last one came.
+    fn write(&mut self, writer: &mut Writer<'_>, made: &Receiver<Load>, free: &Sender<Load>) -> Result<bool> {
+        let (mut waiting, mut next, mut complete) = (BTreeMap::new(), 0, false);
+        let mut last = Instant::now();
+        loop {
+            if last.elapsed() >= BEAT {
+                last = Instant::now();
+                self.seen = writer.seen(self.seen);
+                self.beat()?;
+            }
+            match made.recv_timeout(BEAT) {
+                Ok(load) => waiting.insert(load.number, load),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            while let Some(mut load) = waiting.remove(&next) {
+                complete = load.after.is_some();
+                writer.load(&mut load)?;
+                next += 1;
+                let _ = free.send(load); // nobody fills it any more at the end
+            }
+        }
+        self.seen = writer.seen(self.seen);
+        self.beat()?;
+        Ok(complete && waiting.is_empty())
+    }
+
+    fn manifest(
+        &self,
+        tokenizer: &dyn Tokenizer,
+        job: Job,
+        counts: Counts,
+        done: [Vec<Shard>; 2],
+    ) -> Result<Manifest> {
+        if counts.documents == 0 {
+            return Err(Error::argument(
+                "there is no text in the input",
+                "are these the right files, and the right --field?",
+            ));
+        }
+        let splits = Part::ALL.into_iter().zip(done).filter(|(_, shards)| !shards.is_empty());
+        let splits = splits.map(|(part, shards)| Split {
+            name: part.name().into(),
+            tokens: shards.iter().map(|shard| shard.tokens).sum(),
+            documents: shards.iter().map(|shard| shard.documents).sum(),
+            shards,
+        });
+        Ok(Manifest {
+            lowtide: Manifest::VERSION,
+            format: self.settings.format.name().into(),
+            dtype: self.settings.dtype(tokenizer.vocabulary())?.to_string(),
+            tokenizer: TokenizerId {
+                name: tokenizer.name().into(),
+                fingerprint: tokenizer.fingerprint(),
+                vocabulary: tokenizer.vocabulary().into(),
+                end_of_text: tokenizer.end_of_text().map(u64::from),
+                file: tokenizer.table().map(|_| CHARS.into()),
+            },
+            splits: splits.collect(),
+            counts,
+            settings: job.settings,
+            sources: job.sources,
+        })
+    }
+}
+
+fn broke(what: &str) -> Error {
+    Error::argument(format!("a thread broke while {what}"), "this is a bug: please report it")
+}
+
+/// Reads all sources from a place on.
+fn feed(
+    sources: &[Source],
+    reading: &Reading,
+    from: crate::state::Place,
+    mut feeder: Feeder<'_>,
+) -> Result<()> {
+    for (index, source) in sources.iter().enumerate().skip(from.source) {
+        let here = index == from.source;
+        // By its place where it has one, else by reading over what is done.
+        let mark = if here { from.mark } else { None };
+        let skip = if here && mark.is_none() { from.documents } else { 0 };
+        feeder.begin_source(index, skip);
+        documents::read(source, reading, mark, &mut feeder)?;
+        feeder.end_source();
+    }
+    feeder.finish()
+}
+
+/// Makes tokens of loads until there are none.
+fn work_on(encoding: Encoding<'_>, to_encode: &Mutex<Receiver<Load>>, made: &Sender<Load>) {
+    let mut ids = Vec::new();
+    loop {
+        let next = to_encode.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(mut load) = next else { return };
+        encoding.encode(&mut load, &mut ids);
+        if made.send(load).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes documents, and how far they are.
+struct Writer<'a> {
+    out: &'a mut dyn Out,
+    work: &'a Work,
+    state: State,
+    settings: &'a Settings,
+    /// Bytes of a token.
+    width: u64,
+    saved: Instant,
+    tokens: u64,
+    /// What this run has passed over besides the reader.
+    failed: u64,
+    said: Vec<String>,
+    /// Of the document that is being written: its tokens and bytes of text, and whether it is passed over.
+    document: (u64, u64),
+    lost: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(out: &'a mut dyn Out, work: &'a Work, state: State, settings: &'a Settings, width: u64) -> Self {
+        let tokens = state.done.iter().flatten().map(|shard| shard.tokens).sum::<u64>()
+            + state.open.iter().map(|open| open.tokens).sum::<u64>()
+            + state.spools.iter().sum::<u64>() / width;
+        Self {
+            out,
+            work,
+            state,
+            settings,
+            width,
+            saved: Instant::now(),
+            tokens,
+            failed: 0,
+            said: Vec::new(),
+            document: (0, 0),
+            lost: false,
+        }
+    }
+
+    fn seen(&self, seen: Progress) -> Progress {
+        let Counts { documents, skipped, text_bytes, .. } = self.state.counts;
+        Progress { documents, skipped, text: text_bytes, tokens: self.tokens, ..seen }
+    }
+
+    fn load(&mut self, load: &mut Load) -> Result<()> {
+        let (mut text, mut tokens) = (0, 0);
+        for piece in &mut load.pieces {
+            let bytes = &load.tokens[tokens..piece.tokens_end];
+            let text_bytes = (piece.text_end - text) as u64;
+            (text, tokens) = (piece.text_end, piece.tokens_end);
+            if piece.first {
+                self.out.begin(piece.document)?;
+                (self.document, self.lost) = ((0, 0), false);
+            }
+            match std::mem::replace(&mut piece.fate, Fate::Written) {
+                _ if self.lost => {}
+                Fate::Written => self.piece(bytes, text_bytes, piece.last)?,
+                Fate::PassedOver => self.give_up()?,
+                Fate::Failed(error) if self.settings.on_error == OnError::Stop => return Err(error),
+                Fate::Failed(error) => {
+                    self.failed += 1;
+                    self.said.push(error.to_string());
+                    self.give_up()?;
+                }
+            }
+        }
+        if let Some(after) = load.after.take() {
+            self.save(after)?;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, bytes: &[u8], text_bytes: u64, last: bool) -> Result<()> {
+        self.out.write(bytes)?;
+        self.document.0 += bytes.len() as u64 / self.width;
+        self.document.1 += text_bytes;
+        if last {
+            self.out.end()?;
+            let counts = &mut self.state.counts;
+            counts.documents += 1;
+            counts.text_bytes += self.document.1;
+            counts.longest = counts.longest.max(self.document.0);
+            self.tokens += self.document.0;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self) -> Result<()> {
+        self.lost = true;
+        self.out.abort()
+    }
+
+    /// Writes down how far it is, now and then.
+    fn save(&mut self, after: After) -> Result<()> {
+        self.state.place = after.place;
+        self.state.counts.empty = after.empty;
+        self.state.counts.skipped = after.skipped + self.failed;
+        self.state.said = after.said;
+        self.state.said.extend(self.said.iter().cloned());
+        if self.saved.elapsed() >= self.settings.checkpoint {
+            self.out.sync(&mut self.state)?;
+            self.work.save_state(&self.state)?;
+            self.saved = Instant::now();
+        }
+        Ok(())
+    }
+}
+
+/// Collects characters.
+struct Look<'a, 'b> {
+    chars: CharsBuilder,
+    on_error: OnError,
+    run: &'a mut Run<'b>,
+}
+
+impl Sink for Look<'_, '_> {
+    fn push(&mut self, text: &str) -> Result<()> {
+        self.chars.add(text);
+        Ok(())
+    }
+
+    fn end(&mut self, _: Option<Mark>) -> Result<()> {
+        self.run.beat()
+    }
+
+    fn bad(&mut self, error: Error) -> Result<()> {
+        if self.on_error == OnError::Stop { Err(error) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,224 @@
+//! How far the work is, on disk: enough to go on after a kill at any moment.
+//!
+//! What is being made lies in a folder of its own inside the output, `.lowtide-prepare`, until it is whole. Now and
+//! then all open files are synced and their lengths written down together with the place in the input. A second run
+//! cuts the files to those lengths and reads on from that place: the bytes are those of a run that was left alone.
+
+use crate::documents::Mark;
+use crate::job::Job;
+use lowtide::format::manifest::{self, Counts, Manifest, Shard};
+use lowtide::{Error, Result, write};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const FOLDER: &str = ".lowtide-prepare";
+/// A state has a line for each shard.
+const MAX_STATE: u64 = 256 << 20;
+
+/// Where reading stands: `documents` of a source are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub source: usize,
+    pub documents: u64,
+    pub mark: Option<Mark>,
+    /// Documents of all sources, those that were passed over included.
+    pub number: u64,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Whether all documents are in the spools, and are being dealt.
+    pub dealing: bool,
+    pub place: Place,
+    pub counts: Counts,
+    /// What was wrong with the first documents that were passed over.
+    pub said: Vec<String>,
+    /// The shards that are being written.
+    pub open: Vec<OpenShard>,
+    /// Those that are whole, of each split.
+    pub done: [Vec<Shard>; 2],
+    /// The lengths of the spools.
+    pub spools: Vec<u64>,
+}
+
+/// A shard that is being written, as far as it was synced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenShard {
+    pub split: usize,
+    pub bytes: u64,
+    pub index_bytes: u64,
+    pub tokens: u64,
+    pub documents: u64,
+    pub crc: u32,
+    pub index_crc: u32,
+}
+
+/// What was found in the output folder.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing of ours.
+    New,
+    /// The beginning of this very job.
+    Begun(Box<State>),
+    /// All of it.
+    Done(Box<Manifest>),
+}
+
+/// The folder of what is being made. One process at a time has it.
+#[derive(Debug)]
+pub struct Work {
+    output: PathBuf,
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Work {
+    /// Takes the folder for `job`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where it holds another job's files, or another process is at work in it.
+    pub fn open(output: &Path, job: &Job) -> Result<(Self, Found)> {
+        let folder = output.join(FOLDER);
+        let wrong = |error| Error::io(&folder, "make the folder", error);
+        if let Some(manifest) = read_manifest(output)? {
+            let earlier = Job { settings: manifest.settings.clone(), sources: manifest.sources.clone() };
+            if let Some(difference) = job.difference(&earlier) {
+                return Err(other(output, "holds what another command has made", &difference));
+            }
+            let work = Self::lock(output, folder)?;
+            return Ok((work, Found::Done(Box::new(manifest))));
+        }
+        if !folder.exists() {
+            strangers(output)?;
+        }
+        fs::create_dir_all(&folder).map_err(wrong)?;
+        let work = Self::lock(output, folder)?;
+        let Some(earlier) = work.load::<Job>("job.json")? else {
+            work.save("job.json", job)?;
+            return Ok((work, Found::New));
+        };
+        if let Some(difference) = job.difference(&earlier) {
+            return Err(other(output, "holds the beginning of another command", &difference));
+        }
+        let found = work.load("state.json")?.map_or(Found::New, |state| Found::Begun(Box::new(state)));
+        Ok((work, found))
+    }
+
+    fn lock(output: &Path, folder: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make the folder", error))?;
+        let path = folder.join("lock");
+        let file = File::create(&path).map_err(|error| Error::io(&path, "make the file", error))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            Error::argument(
+                format!("{}: another process is preparing tokens in this folder", output.display()),
+                "wait for it, or give another folder",
+            )
+        })?;
+        Ok(Self { output: output.to_owned(), folder, _lock: file })
+    }
+
+    /// Where a file of this name is while it is being made.
+    pub fn part(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.part"))
+    }
+
+    /// Where it is when it is whole.
+    pub fn whole(&self, name: &str) -> PathBuf {
+        self.output.join(name)
+    }
+
+    /// Writes down how far it is. All that it speaks of is synced by then.
+    pub fn save_state(&self, state: &State) -> Result<()> {
+        self.save("state.json", state)
+    }
+
+    fn save(&self, name: &str, what: &impl Serialize) -> Result<()> {
+        let bytes = serde_json::to_vec_pretty(what)
+            .map_err(|error| Error::io(&self.folder, "write down the state", error))?;
+        write::replace(&self.folder.join(name), &bytes)
+    }
+
+    fn load<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.folder.join(name);
+        let Some(bytes) = read_small(&path, MAX_STATE)? else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| Error::Format {
+            path,
+            offset: 0,
+            expected: "how far an earlier run was".into(),
+            found: error.to_string(),
+            hint: format!("remove {} to begin again", self.folder.display()).into(),
+        })
+    }
+
+    /// Writes the manifest, and takes away what was only for the work.
+    pub fn finish(self, manifest: &Manifest) -> Result<()> {
+        let mut bytes = serde_json::to_vec_pretty(manifest)
+            .map_err(|error| Error::io(&self.output, "write the manifest", error))?;
+        bytes.push(b'\n');
+        write::replace(&self.output.join(manifest::NAME), &bytes)?;
+        self.clear()
+    }
+
+    /// Takes away the work folder and what we made in it, nothing else.
+    pub fn clear(self) -> Result<()> {
+        let wrong = |error| Error::io(&self.folder, "clear the folder", error);
+        for entry in fs::read_dir(&self.folder).map_err(wrong)? {
+            let path = entry.map_err(wrong)?.path();
+            let ours = path.extension().is_some_and(|end| end == "part" || end == "json" || end == "tmp")
+                || path.file_name().is_some_and(|name| name == "lock");
+            if ours {
+                fs::remove_file(&path).map_err(wrong)?;
+            }
+        }
+        let _ = fs::remove_dir(&self.folder); // what is not ours keeps it
+        Ok(())
+    }
+}
+
+/// The manifest of a folder, if it has one.
+pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>> {
+    match lowtide::format::load_manifest(folder) {
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// A file of a limited size, if there is one.
+fn read_small(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+    let wrong = |error| Error::io(path, "read the file", error);
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        answer => answer.map_err(wrong)?,
+    };
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).map_err(wrong)?;
+    Ok(Some(bytes))
+}
+
+fn other(output: &Path, what: &str, difference: &str) -> Error {
+    Error::argument(
+        format!("{}: the folder {what}: {difference}", output.display()),
+        "give another folder, or the earlier command to finish it",
+    )
+}
+
+/// That a folder has no files that ours could be taken for, or could replace.
+fn strangers(output: &Path) -> Result<()> {
+    let Ok(entries) = fs::read_dir(output) else { return Ok(()) };
+    let ours = |name: &str| {
+        (name.starts_with("train") || name.starts_with("val"))
+            && [".bin", ".idx", ".ds", ".npy"].iter().any(|end| name.contains(end))
+    };
+    let mut names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    match names.find(|name| ours(name)) {
+        Some(name) => Err(Error::argument(
+            format!("{}: the folder has a {name} already, of which nothing is known here", output.display()),
+            "give another folder, or move it away",
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,210 @@
+//! A `tokenizer.json` of Hugging Face, read by their own crate.
+//!
+//! Ids are those of `tokenizer.encode(text, add_special_tokens=False)` in Python with `encode_special_tokens` set:
+//! special words are ordinary text, and truncation and padding, which a file may ask for, are off. There is no safe
+//! cut: such a file may normalize, split and merge as it likes, and what a cut changes is not known. So a document is
+//! encoded as a whole, and takes many times its size in memory for that time.
+//!
+//! The file is the user's, so it is hostile until it is read: its size is checked before, its regular expressions
+//! before they are compiled, and a panic inside that crate is an error here.
+
+use super::Tokenizer;
+use lowtide::{Error, Result};
+use serde::Deserialize;
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use tokenizers::Tokenizer as Inner;
+
+/// Far above the files that are published.
+const LARGEST_FILE: u64 = 128 << 20;
+/// The longest regular expression, and the deepest: far above those that are published. A parser
+/// that calls itself for every parenthesis would use up the stack, which ends the process.
+const LONGEST_PATTERN: usize = 16 << 10;
+const DEEPEST_PATTERN: usize = 64;
+
+/// What ends a text, where nothing else says so.
+const ENDS: [&str; 6] =
+    ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]"];
+
+/// A tokenizer of Hugging Face.
+#[derive(Debug)]
+pub struct HuggingFace {
+    path: PathBuf,
+    name: String,
+    inner: Inner,
+    fingerprint: String,
+    vocabulary: u32,
+    end_of_text: Option<u32>,
+    file_size: u64,
+}
+
+/// The parts of the file that hold regular expressions.
+#[derive(Deserialize)]
+struct Patterns {
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    decoder: Value,
+}
+
+/// The one thing of `tokenizer_config.json` that matters here.
+#[derive(Default, Deserialize)]
+struct Config {
+    #[serde(default)]
+    eos_token: Value,
+}
+
+impl HuggingFace {
+    /// Opens a `tokenizer.json`. Where `tokenizer_config.json` beside it names an `eos_token`, that is the end of text.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bytes = super::read_limited(path, LARGEST_FILE, "a tokenizer.json")?;
+        let wrong = |found: String| Error::Format {
+            path: path.to_owned(),
+            offset: 0,
+            expected: "a tokenizer.json of Hugging Face".to_owned(),
+            found,
+            hint: "".into(),
+        };
+        let patterns: Patterns = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        for part in [&patterns.normalizer, &patterns.pre_tokenizer, &patterns.decoder] {
+            check_patterns(part).map_err(wrong)?;
+        }
+        let mut inner = unharmed(|| Inner::from_bytes(&bytes)).map_err(|found| {
+            wrong(found.unwrap_or_else(|| "something that its reader cannot take".to_owned()))
+        })?;
+        unharmed(|| inner.with_truncation(None).map(|_| ()))
+            .map_err(|_| wrong("a truncation that cannot be undone".to_owned()))?;
+        inner.with_padding(None);
+        inner.set_encode_special_tokens(true);
+        let last = inner.get_vocab(true).into_values().max();
+        let vocabulary = match last.map(|last| last.checked_add(1)) {
+            Some(Some(vocabulary)) => vocabulary,
+            Some(None) => return Err(wrong(format!("a token of id {}", u32::MAX))),
+            None => return Err(wrong("no tokens".to_owned())),
+        };
+        let config = path.with_file_name("tokenizer_config.json");
+        let config = if config.is_file() {
+            let bytes = super::read_limited(&config, LARGEST_FILE, "a tokenizer_config.json")?;
+            serde_json::from_slice(&bytes).unwrap_or_default()
+        } else {
+            Config::default()
+        };
+        let said = config.eos_token.as_str().or_else(|| config.eos_token.get("content")?.as_str());
+        let end_of_text = match said {
+            Some(word) => inner.token_to_id(word),
+            None => ENDS.iter().find_map(|word| inner.token_to_id(word)),
+        };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("huggingface 1 {end_of_text:?};").as_bytes()).update(&bytes);
+        Ok(Self {
+            name: path.display().to_string(),
+            path: path.to_owned(),
+            inner,
+            fingerprint: hasher.finalize().to_hex()[..32].to_owned(),
+            vocabulary,
+            end_of_text,
+            file_size: bytes.len() as u64,
+        })
+    }
+
+    fn failed(&self, what: &str, said: Option<String>) -> Error {
+        let said = said.unwrap_or_else(|| "its crate gave up".to_owned());
+        Error::argument(format!("{}: cannot {what}: {said}", self.path.display()), "")
+    }
+}
+
+impl Tokenizer for HuggingFace {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fingerprint(&self) -> String {
+        self.fingerprint.clone()
+    }
+
+    fn vocabulary(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn end_of_text(&self) -> Option<u32> {
+        self.end_of_text
+    }
+
+    fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let encoding = unharmed(|| self.inner.encode_fast(text, false))
+            .map_err(|said| self.failed("encode this text", said))?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
+        if let Some(id) = ids.iter().find(|&&id| self.inner.id_to_token(id).is_none()) {
+            return Err(Error::argument(
+                format!("{} has no token {id}", self.name),
+                format!("its ids are below {}", self.vocabulary),
+            ));
+        }
+        let text = unharmed(|| self.inner.decode(ids, false))
+            .map_err(|said| self.failed("decode these ids", said))?;
+        Ok(text.into_bytes())
+    }
+
+    /// Always `None`: see the module.
+    fn cut(&self, _: &str) -> Option<usize> {
+        None
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (self.file_size.saturating_mul(TIMES_THE_FILE) + CACHE, 0)
+    }
+}
+
+/// What the tokenizer holds for each byte of its file. An estimate that nothing has measured yet.
+const TIMES_THE_FILE: u64 = 8;
+/// Its cache of words: 10,000 of at most 256 bytes each, and their tokens.
+const CACHE: u64 = 8 << 20;
+
+/// Runs code of others: a panic there is an error without words.
+fn unharmed<T, E: ToString>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Option<String>> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done.map_err(|error| Some(error.to_string())),
+        Err(_) => Err(None),
+    }
+}
+
+/// Looks at every regular expression. Recursion ends at the depth that the reader of JSON allows.
+fn check_patterns(part: &Value) -> Result<(), String> {
+    match part {
+        Value::Array(parts) => parts.iter().try_for_each(check_patterns),
+        Value::Object(parts) => parts.iter().try_for_each(|(key, value)| match value {
+            Value::String(pattern) if key == "Regex" => check_pattern(pattern),
+            _ => check_patterns(value),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_pattern(pattern: &str) -> Result<(), String> {
+    if pattern.len() > LONGEST_PATTERN {
+        return Err(format!(
+            "a regular expression of {} bytes, the most is {LONGEST_PATTERN}",
+            pattern.len()
+        ));
+    }
+    // Escaped ones are counted as well, and closing ones in a class: the limit is far from any real pattern.
+    let mut depth = 0usize;
+    for byte in pattern.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST_PATTERN {
+            return Err(format!("a regular expression nested deeper than {DEEPEST_PATTERN}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Tokenizers: text to ids and back. One trait, one conformance suite.
+//!
+//! `named` knows those inside the package. `Chars` has a table that is made from the text, and a Hugging Face
+//! `tokenizer.json` is a file of the user's.
+
+mod bytes;
+mod chars;
+mod classes;
+pub mod conformance;
+mod cut;
+#[cfg(feature = "huggingface")]
+mod huggingface;
+mod memo;
+mod merge;
+mod ranks;
+mod split;
+mod tiktoken;
+
+pub use bytes::Bytes;
+pub use chars::{Chars, CharsBuilder};
+#[cfg(feature = "huggingface")]
+pub use huggingface::HuggingFace;
+pub use tiktoken::Encoding;
+
+use lowtide::format::manifest::TokenizerId;
+use lowtide::{Error, Result};
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Turns text into ids and back.
+pub trait Tokenizer: Debug + Send + Sync {
+    /// What a manifest calls it: `gpt2`, `bytes`, or the name of a `tokenizer.json`.
+    fn name(&self) -> &str;
+
+    /// Stands for every id that it can give: two tokenizers of one fingerprint give the same ids.
+    fn fingerprint(&self) -> String;
+
+    /// Every id, the end of text included, is below this.
+    fn vocabulary(&self) -> u32;
+
+    /// The id between documents, if it has one.
+    fn end_of_text(&self) -> Option<u32>;
+
+    /// Appends the ids of `text`. Words such as `<|endoftext|>` are ordinary text here. After an error, `ids` are as
+    /// before.
+    fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()>;
+
+    /// The bytes that ids stand for; the end of text stands for its own word. Ids need not end at a character.
+    fn decode(&self, ids: &[u32]) -> Result<Vec<u8>>;
+
+    /// The last place at which `text` may be cut without changing any id, whatever follows: the ids of both parts,
+    /// one after the other, are those of the whole. Neither 0 nor the end; `None` where there is no such place.
+    fn cut(&self, text: &str) -> Option<usize>;
+
+    /// What it has to be made from again, as JSON, where its name does not suffice.
+    fn table(&self) -> Option<String> {
+        None
+    }
+
+    /// Bytes that it holds, and bytes that each thread that encodes holds besides.
+    fn memory(&self) -> (u64, u64);
+}
+
+/// The names that `named` knows, besides paths.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    tiktoken::names().chain(["bytes"])
+}
+
+/// The tokenizer of a name, or of a Hugging Face `tokenizer.json`, or of a folder with one in it.
+pub fn named(name: &str) -> Result<Arc<dyn Tokenizer>> {
+    if name == "bytes" {
+        return Ok(Arc::new(Bytes));
+    }
+    if let Some(encoding) = Encoding::named(name) {
+        return Ok(encoding);
+    }
+    let path = Path::new(name);
+    if path.join("tokenizer.json").is_file() {
+        return from_file(&path.join("tokenizer.json"));
+    }
+    if path.is_file() || path.extension().is_some_and(|extension| extension == "json") {
+        return from_file(path);
+    }
+    Err(Error::argument(
+        format!("there is no tokenizer {name:?}"),
+        format!(
+            "choose one of {}, or give the path of a Hugging Face tokenizer.json",
+            names().collect::<Vec<_>>().join(", ")
+        ),
+    ))
+}
+
+/// The tokenizer of a manifest, which still gives the ids that it gave.
+///
+/// # Errors
+/// As [`named`]; [`Error::Argument`] where another tokenizer has the name now.
+pub fn of_manifest(folder: &Path, id: &TokenizerId) -> Result<Arc<dyn Tokenizer>> {
+    let found: Arc<dyn Tokenizer> = match &id.file {
+        Some(table) => Arc::new(Chars::open(&folder.join(table))?),
+        None => named(&id.name)?,
+    };
+    if found.fingerprint() == id.fingerprint {
+        return Ok(found);
+    }
+    Err(Error::argument(
+        format!("the tokenizer {:?} is not the one that made these tokens: it gives other ids", id.name),
+        "give the tokenizer.json that they were made with",
+    ))
+}
+
+#[cfg(feature = "huggingface")]
+fn from_file(path: &Path) -> Result<Arc<dyn Tokenizer>> {
+    Ok(Arc::new(HuggingFace::open(path)?))
+}
+
+#[cfg(not(feature = "huggingface"))]
+fn from_file(path: &Path) -> Result<Arc<dyn Tokenizer>> {
+    Err(Error::unsupported(
+        format!("{}: this build cannot read a Hugging Face tokenizer.json", path.display()),
+        "build lowtide-text with the feature `huggingface`, or use the Python package, which has it",
+    ))
+}
+
+/// A whole file, of which the size is checked before any of it is read.
+fn read_limited(path: &Path, most: u64, what: &str) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|error| Error::io(path, "open the file", error))?;
+    let size = file.metadata().map_err(|error| Error::io(path, "see its size", error))?.len();
+    let mut bytes = Vec::new();
+    if size <= most {
+        // A pipe has no size, and a file may grow: what is read is limited as well.
+        file.take(most + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::io(path, "read the file", error))?;
+    }
+    if size.max(bytes.len() as u64) > most {
+        return Err(Error::Format {
+            path: path.to_owned(),
+            offset: 0,
+            expected: format!("{what} of at most {} MiB", most >> 20),
+            found: format!("{} MiB", size.max(bytes.len() as u64) >> 20),
+            hint: "".into(),
+        });
+    }
+    Ok(bytes)
+}
+
+/// The place before the last character, where any character is a token, or several.
+fn last_character(text: &str) -> Option<usize> {
+    text.char_indices().next_back().map(|(at, _)| at).filter(|&at| at > 0)
+}
