@@ -11,7 +11,7 @@ use lowtide::{Access, Axis, CacheWish, Options};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use std::path::PathBuf;
 
 /// An array on disk. Indexing gives fresh ndarrays; `chunks` and `shuffled` iterate inside the budget.
@@ -367,6 +367,31 @@ impl Array {
                 self.inner.path().display(),
             )
         })
+    }
+
+    /// For `torch.as_tensor(a)`, which would ask for element after element, and `np.from_dlpack(a)`: the whole array,
+    /// if it fits in the budget.
+    #[pyo3(signature = (**options))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.__array__(py, None, None)?.call_method("__dlpack__", (), options)
+    }
+
+    /// The CPU, in the numbers of `DLPack`.
+    #[allow(clippy::unused_self)] // a method to Python
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    /// For torch's `DataLoader`, which asks for the rows of a batch at once: as a list, read together.
+    fn __getitems__<'py>(&self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        self.take(py, rows, 0, None)?
+            .try_iter()?
+            .collect::<PyResult<Vec<_>>>()
+            .and_then(|rows| PyList::new(py, rows))
     }
 
     /// Lets go of the file and its maps. Arrays that were returned stay what they are.

@@ -515,6 +515,22 @@ impl Tokens {
         })
     }
 
+    /// For `torch.as_tensor(tokens)` and `np.from_dlpack(tokens)`: all tokens, if they fit in the budget.
+    #[pyo3(signature = (**options))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.__array__(py, None, None)?.call_method("__dlpack__", (), options)
+    }
+
+    /// The CPU, in the numbers of `DLPack`.
+    #[allow(clippy::unused_self)] // a method to Python
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
     /// Lets go of the files. Arrays that were returned stay what they are.
     fn close(&self) {
         self.inner.close();
