@@ -139,6 +139,21 @@ def random_cold(b: Bench, path: Path) -> None:
         b.fio("random_cold", path, best["lowtide direct"]["rate"], "randread", "2k", depth, 3)
 
 
+def dataloader_cold(b: Bench, path: Path) -> None:
+    sides = {
+        label: {"side": "dataloader", "over": over, "rows": 400 * 256}
+        for label, over in (
+            ("lowtide", "array"),
+            ("lowtide RowDataset", "RowDataset"),
+            ("np.memmap", "np.memmap"),
+        )
+    }
+    what = "DataLoader(a, batch_size=256, shuffle=True), the first 102,400 rows, rows a second"
+    best = b.compare("dataloader_cold", what, sides, True, path)
+    ratio = best["lowtide"]["rate"] / best["np.memmap"]["rate"]
+    b.check("dataloader_cold", "DataLoader over an array against np.memmap", ratio, floor=1.2)
+
+
 def auto_is_right_warm(b: Bench, path: Path) -> None:
     """`auto` against the best manual way: file in memory, over orders, row sizes and budgets."""
     auto_is_right(b, path, cold=False)
@@ -234,7 +249,7 @@ def soak(b: Bench, path: Path) -> None:
 
 
 ALL = [sequential_warm, shuffled_warm, rows_warm, sequential_cold, blocks_cold, random_cold, shuffled_cold]
-ALL += [shuffled_cgroup, opening, auto_is_right_warm, auto_is_right_cold, soak]
+ALL += [dataloader_cold, shuffled_cgroup, opening, auto_is_right_warm, auto_is_right_cold, soak]
 
 
 def keep(bench: Bench, name: str) -> None:

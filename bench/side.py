@@ -162,6 +162,31 @@ def preads(path, settings):
     tell(began, seen, "reads/s")
 
 
+def dataloader(path, settings):
+    """torch's DataLoader over rows, shuffled by its sampler: as many batches for every side."""
+    import warnings
+
+    import torch
+
+    import lowtide.torch
+
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+    makes = {
+        "array": lambda: opened(path, settings),
+        "RowDataset": lambda: lowtide.torch.RowDataset(opened(path, settings)),
+        "np.memmap": lambda: np.load(path, mmap_mode="r"),
+    }
+    torch.manual_seed(1)
+    began, seen = go(), 0
+    batches = torch.utils.data.DataLoader(makes[settings["over"]](), batch_size=256, shuffle=True)
+    for batch in batches:
+        assert batch[0, 0] == batch[0, -1]
+        seen += len(batch)
+        if seen >= settings["rows"]:
+            break
+    tell(began, seen, "rows/s")
+
+
 def first(path, settings):
     import lowtide
 
@@ -190,6 +215,7 @@ def main() -> None:
         "random": random,
         "preads": preads,
         "first": first,
+        "dataloader": dataloader,
     }
     sides[side]() if side in sides else direct[side](path, settings)
 

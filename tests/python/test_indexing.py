@@ -67,26 +67,52 @@ def selections_of(draw, n):
 
 
 @st.composite
+def lists_of(draw, sizes):
+    """Lists for neighbouring axes, which NumPy broadcasts, or one mask over all of them."""
+    if draw(st.integers(0, 3)) == 0:
+        count = int(np.prod(sizes))
+        mask = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+        return [np.array(mask, bool).reshape(sizes)]
+    shapes = draw(st.sampled_from([[(3,)], [(1,), (3,)], [(2, 1), (3,)], [(2, 3), (1, 3)], [(0,)], [(4, 0)]]))
+    picks = st.sampled_from(shapes)
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    if 0 in sizes:
+        return [np.zeros(draw(st.sampled_from([(0,), (1, 0)])), int) for n in sizes]
+    return [rng.integers(-n, n, draw(picks)) for n in sizes]
+
+
+@st.composite
 def supported(draw, shape):
-    """An index that DESIGN.md promises: basic indexing, with one selection on the first axis."""
+    """Basic indexing and np.newaxis, with lists or masks on one axis or on several that follow each other."""
     ndim = len(shape)
     named = draw(st.integers(0, ndim))
-    first = draw(st.booleans()) and named > 0
-    entries = []
+    listed = draw(st.integers(0, min(named, 3)))
     ellipsis = draw(st.booleans())
     # An ellipsis may stand for the axes in the middle: entries after it count from the end.
-    split = draw(st.integers(1 if first else 0, named)) if ellipsis else named
-    for i in range(named):
-        axis = i if i < split else ndim - named + i
-        n = shape[axis]
-        if i == 0 and first:
+    split = draw(st.integers(0, named)) if ellipsis else named
+    axis_of = [i if i < split else ndim - named + i for i in range(named)]
+    first = draw(st.integers(0, named - listed)) if listed else named
+    if ellipsis and first < split < first + listed and ndim > named:
+        listed = split - first  # axes in between: not neighbours
+    entries, i = [], 0
+    while i < named:
+        if ellipsis and i >= split:
+            entries.append(...)
+            ellipsis = False
+        n = shape[axis_of[i]]
+        if i == first and listed == 1:
             entries.append(draw(selections_of(n)))
-        elif n == 0:
-            entries.append(draw(slices_of(n)))
+            i += 1
+        elif i == first and listed:
+            entries += draw(lists_of([shape[axis] for axis in axis_of[i : i + listed]]))
+            i += listed
         else:
-            entries.append(draw(st.one_of(integers_of(n), slices_of(n))))
+            entries.append(draw(slices_of(n) if n == 0 else st.one_of(integers_of(n), slices_of(n))))
+            i += 1
     if ellipsis:
-        entries.insert(split, ...)
+        entries.append(...)
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        entries.insert(draw(st.integers(0, len(entries))), None)
     if len(entries) == 1 and draw(st.booleans()):
         return entries[0]
     return tuple(entries)
@@ -189,11 +215,23 @@ def test_what_is_not_supported_is_refused_never_wrong(folder, least, same, data,
                 assert isinstance(refused.value, (type(wrong), IndexError)), refused.value
 
 
-def test_two_lists_are_refused_before_their_bounds(tmp_path):
-    with on_disk(tmp_path, np.zeros((3, 3)), "read", "16MiB") as opened:
-        for key in ([9], []), ([0], [0]), (np.array([7]), [True, False, False]):
-            with pytest.raises(NotImplementedError, match="first axis only, one at a time"):
+def test_lists_that_are_apart_are_refused_before_their_bounds(tmp_path):
+    with on_disk(tmp_path, np.zeros((3, 3, 3)), "read", "16MiB") as opened:
+        for key in ([9], slice(2), []), ([0], slice(None), [0]), (np.array([7]), ..., [True, False, False]):
+            with pytest.raises(
+                NotImplementedError, match="not on axes 0 and 2\nhint: take one after the other"
+            ):
                 opened[key]
+
+
+def test_columns_as_a_list_are_columns_as_a_slice(save, same):
+    """Evenly apart, which is read as a slice is, or not."""
+    array = np.arange(4000.0).reshape(100, 40)
+    opened = lowtide.open(save(array))
+    for columns in [[3, 4, 5], [5, 4, 3], [7], [2, 2], [0, 10, 20, 30], [1, 2, 4]]:
+        same(opened[:, columns], array[:, columns])
+        same(opened[5:9, columns], array[5:9, columns])
+        same(opened[-1, columns], array[-1, columns])
 
 
 def wraps(key):
@@ -230,12 +268,10 @@ def simple(key):
         (np.ones((5, 3), bool), IndexError, "boolean"),
         (np.ones((5, 4, 1), bool), IndexError, "too many indices"),
         (slice(None, None, 0), ValueError, "step"),
-        (None, NotImplementedError, "hint: index first, then reshape"),
         (True, NotImplementedError, "hint: a mask has one entry for each row"),
         (np.True_, NotImplementedError, "hint: a mask"),
-        (np.ones((5, 4), bool), NotImplementedError, "hint: a mask"),
-        ((slice(None), [0, 1]), NotImplementedError, "hint: a.take(indices, axis=1)"),
-        (([0, 1], [0, 1]), NotImplementedError, "first axis only"),
+        (([0, 1], [0, 1, 2]), IndexError, "shape mismatch: indexing arrays could not be broadcast"),
+        (([0, 5], [0, 1]), IndexError, "index 5 is out of bounds for axis 0 with size 5"),
     ],
     ids=repr,
 )
@@ -300,6 +336,11 @@ def test_take_is_numpys(folder, every_access, least, same, data, array):
     if np.asarray(rows).dtype == bool:
         rows = np.flatnonzero(rows)
     with on_disk(folder, array, data.draw(st.sampled_from(every_access)), least) as opened:
+        flat = data.draw(st.lists(st.integers(-array.size, array.size - 1), max_size=9)) if array.size else []
+        same(opened.take(flat, axis=None), array.take(np.array(flat, int)))
+        mode = data.draw(st.sampled_from(["wrap", "clip"]))
+        far = np.array(data.draw(st.lists(st.integers(-(2**40), 2**40), max_size=9)) if n else [], int)
+        same(opened.take(far, axis=axis, mode=mode), array.take(far, axis=axis, mode=mode))
         # np.take refuses an empty list because that is an array of floats, and uint64 because it may not fit.
         want = np.take(array, np.asarray(rows).astype(int), axis)
         same(opened.take(rows, axis=axis).astype(want.dtype), want)
@@ -319,6 +360,27 @@ def test_take_refuses_what_np_take_would_read_differently(save):
             opened.take([0], axis=axis)
     with pytest.raises(IndexError, match="index 4 is out of bounds for axis 1 with size 4"):
         opened.take([4], axis=1)
+    with pytest.raises(ValueError, match='mode="round" is not known\nhint: one of'):
+        opened.take([4], mode="round")
+    with pytest.raises(IndexError, match="cannot do a non-empty take from an empty axes"):
+        lowtide.open(save(np.zeros((0, 3)))).take([1], mode="clip")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_np_take_reads_what_it_takes(save, same, order):
+    """np.take calls our take with NumPy's own words: nothing else is read, whatever the budget."""
+    array = np.arange(1 << 19, dtype="f8").reshape(-1, 8).copy(order)  # 4 MiB
+    opened = lowtide.open(save(array), budget="1MiB")
+    rows = np.random.default_rng(0).integers(0, len(array), 100)
+    same(np.take(opened, rows, axis=0), np.take(array, rows, axis=0))
+    same(np.take(opened, [1, -1], axis=1), np.take(array, [1, -1], axis=1))
+    same(np.take(opened, rows), np.take(array, rows))
+    same(np.take(opened, 5), np.take(array, 5))
+    same(np.take(opened, rows * 99, mode="wrap"), np.take(array, rows * 99, mode="wrap"))
+    same(np.take(opened, rows * 99, axis=0, mode="clip"), np.take(array, rows * 99, axis=0, mode="clip"))
+    out = np.empty((100, 8))
+    assert np.take(opened, rows, axis=0, out=out) is out
+    same(out, array[rows])
 
 
 def test_out_must_be_the_answers_own_shape(save):

@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -96,11 +97,46 @@ def test_every_access_gives_the_same_order(save, every_access, least):
 def test_fortran_order(save, access, least):
     array = np.asfortranarray(np.random.default_rng(0).random((3000, 7)))
     with lowtide.open(save(array), access=access, budget=least) as a:
-        assert (np.concatenate(list(a.chunks(500))) == array).all()
-        with pytest.raises(NotImplementedError, match=r"Fortran.*\nhint: take chunks of 64 rows or more"):
-            a.chunks(10)
-        with pytest.raises(NotImplementedError, match=r"Fortran.*\nhint: chunks\(\)"):
-            a.shuffled(500)
+        for rows in (500, 10, 3000):
+            assert (np.concatenate(list(a.chunks(rows))) == array).all()
+        shuffled = a.shuffled(500, seed=1, with_rows=True)
+        assert shuffled.why.startswith("the file is in Fortran order and small: it was read into memory once")
+        state = None
+        for i, (at, chunk) in enumerate(shuffled):
+            assert (chunk == array[at]).all()
+            assert a.budget.limit >= a.budget.used >= array.nbytes
+            state = shuffled.state_dict() if i == 2 else state
+        again = a.shuffled(500, seed=1, with_rows=True)
+        again.load_state_dict(state)
+        numbers = lowtide.open(save(np.arange(3000), "numbers.npy"))
+        assert (next(again)[0] == next(numbers.shuffled(500, seed=1, start=1500))).all()
+        held = a.shuffled(500)
+        a.close()
+        with pytest.raises(ValueError, match="closed"):
+            next(held)
+
+
+@pytest.mark.parametrize("shape", [(40, 3, 5), (7, 2, 3, 4), (100_000, 2), (2, 50_000), (5, 0), (1, 1, 1)])
+def test_fortran_order_in_memory_is_the_same_array(save, shape):
+    array = np.asfortranarray(np.random.default_rng(0).integers(0, 1 << 30, shape, "i4"))
+    a = lowtide.open(save(array), budget="16MiB")
+    got = [chunk for at, chunk in a.shuffled(3000, with_rows=True) if (chunk == array[at]).all()]
+    assert sum(map(len, got)) == len(array)
+    assert (np.concatenate(list(a.chunks(1 if len(array) < 1000 else 77))) == array).all()
+
+
+def test_a_large_file_in_fortran_order_is_refused(save):
+    array = np.asfortranarray(np.random.default_rng(0).random((30_000, 7)))  # 1.6 MiB
+    a = lowtide.open(save(array), budget="3MiB")
+    assert (np.concatenate(list(a.chunks(500))) == array).all()
+    for refuse, hint in (
+        (lambda: a.chunks(10), "take chunks of 64 rows or more"),
+        (lambda: a.shuffled(500), r"chunks\(\) reads it in file order"),
+    ):
+        with pytest.raises(NotImplementedError, match=rf"Fortran.*\nhint: {hint}; with budget=") as refused:
+            refuse()
+    enough = re.search(r'budget="(\w+)"', str(refused.value))[1]
+    assert len(list(lowtide.open(a.path, budget=enough).shuffled(500))) == 60
 
 
 def test_seed_and_epoch_change_the_order(rows):

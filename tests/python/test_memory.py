@@ -247,3 +247,24 @@ def test_ten_thousand_small_chunks_are_flat(rows, take, access):
     taken = take(rows, access, 32 * MIB, chunks=10_000, size=16)
     assert taken.count == 160_000
     assert taken.total <= taken.limit + HAND, taken
+
+
+def test_the_budget_is_not_filled_because_it_is_there(tmp_path):
+    """A shuffled pass over 256 MiB in memory, with 256 MiB to spend: more look-ahead would gain nothing."""
+    path = tmp_path / "rows.bin"
+    path.write_bytes(bytes(256 * MIB))
+    code = """if True:
+        import re, sys, lowtide
+        def anon():
+            return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) >> 10
+        a = lowtide.open(sys.argv[1], dtype="<i8", shape=(-1, 64), budget="256MiB", cache="keep")
+        list(lowtide.open(sys.argv[1], dtype="<i8", shape=(64, 64)).shuffled(8))
+        before, most = anon(), 0
+        for i, chunk in enumerate(a.shuffled(4096, seed=1)):
+            most = max(most, anon() - before)
+        print(i + 1, most)
+    """
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    chunks, most = map(int, done.stdout.split())
+    assert chunks == 128
+    assert most < 96, "MiB: a quarter of the file, and what threads take; it was 248"

@@ -4,6 +4,8 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,11 +89,92 @@ def test_a_pickle_is_checked_against_the_file(save, array):
     path = save(array)
     sent = pickle.dumps(lowtide.open(path))
     os.truncate(path, 1000)
-    with pytest.raises(ValueError, match=r"rows\.npy"):
+    with pytest.raises(ValueError, match=r"rows\.npy.* bytes, as when this was pickled, found 1000 bytes"):
         pickle.loads(sent)
     path.unlink()
     with pytest.raises(FileNotFoundError):
         pickle.loads(sent)
+
+
+def test_a_file_that_is_another_one_by_now_is_refused(save, array):
+    """Of the same size: by its header, or where that is the same by its first and last 4 KiB."""
+    array = array[:1000]
+    for other, says in [
+        (array.astype("<f4"), r"\(1000, 4\) int32 in C order .*, found .* \(1000, 4\) float32"),
+        (array.reshape(4, 1000), r"\(1000, 4\) .* found .* \(4, 1000\)"),
+        (np.asfortranarray(array), "in C order .* found .* in Fortran order"),
+        (array + 1, "the first and last 4 KiB that it had"),
+        (b"x" * os.path.getsize(save(array)), "found no .npy header but bytes 78 78"),
+    ]:
+        path = save(array)
+        a = lowtide.open(path)
+        sent = pickle.dumps(a)
+        a.close()
+        sent_closed = pickle.dumps(a)  # knows the header and the size
+        assert pickle.loads(sent)[5].tolist() == pickle.loads(sent_closed)[5].tolist() == [5] * 4
+        if isinstance(other, bytes):
+            path.write_bytes(other)
+        else:
+            assert save(other) == path
+        with pytest.raises(ValueError, match=rf"{path}.*as when this was pickled.*\nhint: ") as refused:
+            pickle.loads(sent)
+        assert re.search(says, str(refused.value)), refused.value
+        if "header" in says or "order" in says:
+            with pytest.raises(ValueError, match="as when this was pickled"):
+                pickle.loads(sent_closed)
+
+
+def test_a_raw_file_is_checked_too(tmp_path, array):
+    path = tmp_path / "rows.bin"
+    path.write_bytes(array.tobytes())
+    sent = pickle.dumps(lowtide.open(path, dtype="<i4", shape=(-1, 4)))
+    path.write_bytes(array.tobytes() + bytes(16))
+    with pytest.raises(ValueError, match="4800000 bytes, as when this was pickled, found 4800016 bytes"):
+        pickle.loads(sent)
+    path.write_bytes(array[::-1].tobytes())
+    with pytest.raises(ValueError, match="first and last 4 KiB"):
+        pickle.loads(sent)
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_pickled_tokens_are_checked_against_the_files(tmp_path, files):
+    paths = [tmp_path / f"{i}.bin" for i in range(files)]
+    numbers = np.arange(1000, dtype="<u2")
+    for path in paths:
+        path.write_bytes(numbers.tobytes())
+    tokens = lowtide.tokens(paths)
+    sent = pickle.dumps(tokens)
+    tokens.close()
+    for again in (pickle.loads(sent), pickle.loads(pickle.dumps(tokens))):
+        assert (again[:1000] == numbers).all()
+    paths[-1].write_bytes((numbers[:500].astype("<u4") + 1).tobytes())  # the same size, another type
+    with pytest.raises(ValueError, match=r"bin.*the first and last 4 KiB that it had"):
+        pickle.loads(sent)
+    paths[-1].write_bytes(numbers[:-1].tobytes())
+    with pytest.raises(
+        ValueError, match=rf"{paths[-1]}.*2000 bytes, as when this was pickled, found 1998 bytes"
+    ):
+        pickle.loads(sent)
+
+
+def test_a_pickle_goes_where_a_copy_of_the_file_is(save, array, tmp_path):
+    """Another node, another inode, another time: the content counts."""
+    path = save(array)
+    sent = pickle.dumps(lowtide.open(path))
+    shutil.copy(path, tmp_path / "copy")
+    os.replace(tmp_path / "copy", path)
+    os.utime(path, (1, 1))
+    assert (pickle.loads(sent)[::1000] == array[::1000]).all()
+
+
+def test_a_memmap_that_is_written_to_may_change(tmp_path):
+    m = np.memmap(tmp_path / "rows.bin", dtype="<i4", mode="w+", shape=(100, 4))
+    a = lowtide.open(m)
+    again = pickle.loads(pickle.dumps(a))
+    sent = pickle.dumps(again)
+    m[:] = 7
+    m.flush()
+    assert (pickle.loads(sent)[5] == 7).all()
 
 
 # Fork and spawn

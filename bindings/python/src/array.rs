@@ -2,16 +2,19 @@
 
 use crate::argument::{self, Word};
 use crate::batch::{self, Out};
+use crate::chunk_shape::ChunksMethod;
 use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
+use crate::index::{self, Mode, Selected};
 use crate::number::Number;
-use crate::{budget, dtype, index, memmap};
-use lowtide::format::Order;
-use lowtide::{Access, Axis, CacheWish, Options};
+use crate::{budget, dtype, memmap};
+use lowtide::format::{Container, Layout, Order};
+use lowtide::{Access, Axis, CacheWish, Options, Was};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyDict, PyList, PyTuple};
 use std::path::PathBuf;
 
 /// An array on disk. Indexing gives fresh ndarrays; `chunks` and `shuffled` iterate inside the budget.
@@ -52,7 +55,13 @@ pub fn open(
         if dtype.is_some() || shape.is_some() || offset.is_some() {
             return Err(PyValueError::new_err("a memmap brings its own dtype, shape and offset"));
         }
-        return Array::new(py, adopted.open(options)?, access);
+        let written = adopted.is_written();
+        let array = Array::new(py, adopted.open(options)?, access)?;
+        if written {
+            // What is in the file may change at any time, and that is meant.
+            array.arguments.bind(py).set_item(FINGERPRINT, py.None())?;
+        }
+        return Ok(array);
     }
     if let Some(given) = dtype {
         options = options.dtype(dtype::from_python(given)?);
@@ -80,6 +89,8 @@ impl Array {
         arguments.set_item("access", access.name())?;
         arguments.set_item("cache", inner.cache().name())?;
         arguments.set_item("budget", inner.budget().limit())?;
+        arguments.set_item("npy", matches!(layout.container, Container::Npy { .. }))?;
+        arguments.set_item("size", inner.source().map_err(raise)?.len())?;
         Ok(Self { descr, arguments: arguments.unbind(), inner })
     }
 
@@ -92,23 +103,20 @@ impl Array {
     fn select<'py>(
         &self,
         py: Python<'py>,
-        axes: Vec<Axis>,
-        shown: &[batch::Shown],
+        selected: Selected,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        warn_unguarded(py, &self.inner)?;
-        let fresh = |axes| -> PyResult<Bound<'py, PyAny>> {
-            let batch = unlocked(py, |interrupt| self.inner.select(axes, interrupt))?;
-            batch::shaped(py, batch, self.descr(py), shown)
-        };
-        let Some(out) = out else { return fresh(axes) };
-        let shape = shown_shape(&axes, shown);
+        let Some(out) = out else { return index::fresh(py, &self.inner, self.descr(py), selected) };
+        let shape = selected.shape();
         let array = self.check_out(py, out, &shape)?;
         if self.inner.layout().order == Order::Fortran {
-            out.set_item(py.Ellipsis(), fresh(axes)?)?; // the file's order is not out's: NumPy transposes
+            // The file's order is not out's: NumPy transposes.
+            out.set_item(py.Ellipsis(), index::fresh(py, &self.inner, self.descr(py), selected)?)?;
         } else {
+            warn_unguarded(py, &self.inner)?;
+            let (inner, axes) = selected.over(&self.inner);
             let mut bytes = Out::new(array, array.len() * self.inner.dtype().itemsize());
-            unlocked(py, move |interrupt| self.inner.select_into(axes, bytes.bytes(), interrupt))?;
+            unlocked(py, move |interrupt| inner.select_into(axes, bytes.bytes(), interrupt))?;
         }
         Ok(out.clone())
     }
@@ -150,6 +158,11 @@ pub fn warn_unguarded(py: Python<'_>, array: &lowtide::Array) -> PyResult<()> {
     Ok(())
 }
 
+/// The hash that Python gives to objects that are equal to themselves only.
+pub fn identity(object: &Bound<'_, PyAny>) -> isize {
+    (object.as_ptr().addr() >> 4).cast_signed()
+}
+
 /// All of it for `np.asarray`, if that fits in the budget: otherwise it is usually an accident. `too_large` says
 /// so, given what it would take and what there is.
 pub fn whole<'py>(
@@ -172,18 +185,6 @@ pub fn whole<'py>(
         Some(dtype) => all.call_method1("astype", (dtype,)),
         None => Ok(all),
     }
-}
-
-fn shown_shape(axes: &[Axis], shown: &[batch::Shown]) -> Vec<usize> {
-    let mut shape = Vec::new();
-    for (axis, shown) in axes.iter().zip(shown) {
-        match shown {
-            batch::Shown::Dropped => {}
-            batch::Shown::Kept => shape.push(axis.count()),
-            batch::Shown::Shaped(sizes) => shape.extend(sizes),
-        }
-    }
-    shape
 }
 
 #[pymethods]
@@ -272,9 +273,8 @@ impl Array {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let index::Selected { axes, shown, scalar } = index::parse(key, self.inner.shape())?;
-        let array = self.select(py, axes, &shown, None)?;
-        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
+        let selected = index::parse(key, self.inner.shape(), self.inner.layout().order)?;
+        self.select(py, selected, None)
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
@@ -282,43 +282,37 @@ impl Array {
     }
 
     /// The rows (or whatever `axis` counts) with these numbers, in this order, as `np.take` does.
-    #[pyo3(signature = (rows, axis=0, out=None))]
+    ///
+    /// `axis=None` counts elements as if there were one axis. `mode` says what becomes of a number outside: "raise"
+    /// an error, "wrap" counts round, "clip" takes the first or the last.
+    #[pyo3(text_signature = "($self, rows, axis=0, out=None, mode='raise')")]
+    #[pyo3(signature = (rows, axis=Some(0), out=None, mode="raise"))]
     fn take<'py>(
         &self,
         py: Python<'py>,
         rows: &Bound<'py, PyAny>,
-        axis: isize,
+        axis: Option<isize>,
         out: Option<&Bound<'py, PyAny>>,
+        mode: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let shape = self.inner.shape();
+        let (shape, mode) = (self.inner.shape(), Mode::from_word(mode)?);
         let ndim = shape.len().cast_signed();
+        let Some(axis) = axis else {
+            let order = self.inner.layout().order;
+            return self.select(py, Selected::elements(rows, shape, order, mode, out.is_none())?, out);
+        };
         let from_start = if axis < 0 { axis + ndim } else { axis };
         let Some(axis) = usize::try_from(from_start).ok().filter(|&axis| axis < shape.len()) else {
             return Err(PyValueError::new_err(format!(
                 "axis {axis} is out of bounds for array of dimension {ndim}"
             )));
         };
-        let numbers = py.import("numpy")?.call_method1("asarray", (rows,))?;
-        if numbers.getattr("dtype")?.getattr("kind")?.extract::<char>()? == 'b' {
-            return Err(PyNotImplementedError::new_err(
-                "np.take reads True and False as 1 and 0, which is hardly meant\nhint: a[mask] takes the rows of a mask",
-            ));
-        }
-        // An empty list is an array of floats: only the list itself says that it is not meant so.
-        let given = if numbers.getattr("size")?.extract::<usize>()? == 0 { rows } else { &numbers };
-        let (list, sizes) = index::list(given, axis, shape)?;
-        let mut wanted: Vec<Axis> = shape.iter().map(|&n| Axis::all(n)).collect();
-        let mut shown = vec![batch::Shown::Kept; shape.len()];
-        wanted[axis] = Axis::List(list);
-        shown[axis] = batch::Shown::Shaped(sizes);
-        let scalar = out.is_none() && shown_shape(&wanted, &shown).is_empty();
-        let array = self.select(py, wanted, &shown, out)?;
-        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
+        self.select(py, Selected::places(rows, axis, shape, mode, out.is_none())?, out)
     }
 
-    /// Rows in file order, `rows` at a time.
-    fn chunks(slf: &Bound<'_, Self>, rows: Number) -> PyResult<Chunks> {
-        chunks::sequential(slf, std::slice::from_ref(slf), chunks::Yields::Array, rows)
+    #[classattr]
+    fn chunks() -> ChunksMethod {
+        ChunksMethod
     }
 
     /// Every row exactly once, in shuffled order, `rows` at a time.
@@ -349,6 +343,28 @@ impl Array {
         chunks::shuffled(slf, std::slice::from_ref(slf), yields, rows, shuffle)
     }
 
+    /// Element by element, as NumPy's arrays compare, if the whole array fits in the budget.
+    fn __richcmp__<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        how: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let all = whole(py, &self.inner, self.descr(py), None, |needs, limit| {
+            format!(
+                "comparing {} element by element would read all {needs} of it, the budget is {limit}\n\
+                 hint: compare chunk by chunk: a.chunks(n); `is` asks whether two names mean the same array",
+                self.inner.path().display(),
+            )
+        })?;
+        all.rich_compare(other, how)
+    }
+
+    /// Which object it is, not what is in it: an array can be a key, and NumPy's `==` is no answer to that.
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        identity(slf.as_any())
+    }
+
     /// For NumPy: the whole array, if it fits in the budget.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
@@ -369,6 +385,31 @@ impl Array {
         })
     }
 
+    /// For `torch.as_tensor(a)`, which would ask for element after element, and `np.from_dlpack(a)`: the whole array,
+    /// if it fits in the budget.
+    #[pyo3(signature = (**options))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.__array__(py, None, None)?.call_method("__dlpack__", (), options)
+    }
+
+    /// The CPU, in the numbers of `DLPack`.
+    #[allow(clippy::unused_self)] // a method to Python
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    /// For torch's `DataLoader`, which asks for the rows of a batch at once: as a list, read together.
+    fn __getitems__<'py>(&self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        self.take(py, rows, Some(0), None, "raise")?
+            .try_iter()?
+            .collect::<PyResult<Vec<_>>>()
+            .and_then(|rows| PyList::new(py, rows))
+    }
+
     /// Lets go of the file and its maps. Arrays that were returned stay what they are.
     fn close(&self) {
         self.inner.close();
@@ -382,15 +423,25 @@ impl Array {
         self.close();
     }
 
-    /// Pickles as the path and the settings, never as data.
+    /// Pickles as the path, the settings and what the file is, never as data.
     #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Py<PyDict>))> {
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Bound<'py, PyDict>))> {
         let reopen = py.import("lowtide._lowtide")?.getattr("_reopen")?;
-        Ok((reopen, (self.inner.path().to_owned(), self.arguments.clone_ref(py))))
+        let arguments = self.arguments.bind(py).copy()?;
+        if !arguments.contains(FINGERPRINT)? && !self.inner.is_closed() {
+            arguments.set_item(FINGERPRINT, unlocked(py, |_| self.inner.fingerprint())?)?;
+        }
+        Ok((reopen, (self.inner.path().to_owned(), arguments)))
     }
 }
 
-/// What pickle calls: the header need not be read again, but the file must still be large enough.
+/// What a pickle calls the fingerprint of a file.
+pub const FINGERPRINT: &str = "fingerprint";
+
+/// What pickle calls: the file must still be the one that it was.
 #[pyfunction]
 #[pyo3(name = "_reopen")]
 pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> PyResult<Array> {
@@ -398,18 +449,31 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
     let get = |key: &str| {
         arguments.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("no {key} in the pickle")))
     };
+    // Older pickles know less.
+    let known = |key: &str| Ok::<_, PyErr>(arguments.get_item(key)?.filter(|value| !value.is_none()));
     let access: Access = get("access")?.extract::<String>()?.parse().map_err(raise)?;
     let cache: CacheWish = get("cache")?.extract::<String>()?.parse().map_err(raise)?;
     let order = if get("fortran")?.is_truthy()? { Order::Fortran } else { Order::C };
+    let npy = known("npy")?.is_some_and(|npy| npy.is_truthy().unwrap_or(false));
+    let was = Was {
+        layout: Layout {
+            container: if npy { Container::Npy { version: 1 } } else { Container::Raw },
+            dtype: get("dtype")?.extract::<String>()?.parse().map_err(raise)?,
+            shape: get("shape")?.extract()?,
+            order,
+            offset: get("offset")?.extract()?,
+        },
+        len: known("size")?.map(|size| size.extract()).transpose()?,
+        fingerprint: known(FINGERPRINT)?.map(|print| print.extract()).transpose()?,
+    };
     let options = Options::new()
         .access(access)
         .cache(cache)
-        .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?)
-        .dtype(get("dtype")?.extract::<String>()?.parse().map_err(raise)?)
-        .shape(&get("shape")?.extract::<Vec<i64>>()?)
-        .map_err(raise)?
-        .offset(get("offset")?.extract()?)
-        .order(order);
-    let inner = py.detach(|| options.open(&path)).map_err(raise)?;
-    Array::new(py, inner, access)
+        .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?);
+    let inner = py.detach(|| options.open_again(&path, &was)).map_err(raise)?;
+    let array = Array::new(py, inner, access)?;
+    if was.fingerprint.is_none() && arguments.contains(FINGERPRINT)? {
+        array.arguments.bind(py).set_item(FINGERPRINT, py.None())?;
+    }
+    Ok(array)
 }

@@ -17,15 +17,15 @@ struct BatchMemory {
     block: Block,
 }
 
-/// How one axis of a batch appears in the answer.
+/// An axis of the answer, or several. What an integer index takes is not among them.
 #[derive(Clone, Debug)]
 pub enum Shown {
-    /// As it is.
-    Kept,
-    /// Not at all: an integer index.
-    Dropped,
-    /// As an index array of this shape.
-    Shaped(Vec<usize>),
+    /// This axis of the batch, as it is.
+    Kept(usize),
+    /// This axis of the batch, as an index array of this shape.
+    Shaped(usize, Vec<usize>),
+    /// `np.newaxis`.
+    New,
 }
 
 /// The batch as an array of its own shape.
@@ -34,7 +34,7 @@ pub fn ndarray<'py>(
     batch: Batch,
     descr: &Bound<'py, PyArrayDescr>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let shown = vec![Shown::Kept; batch.shape().len()];
+    let shown: Vec<Shown> = (0..batch.shape().len()).map(Shown::Kept).collect();
     shaped(py, batch, descr, &shown)
 }
 
@@ -87,17 +87,20 @@ fn view(shape: &[usize], order: Order, itemsize: usize, shown: &[Shown]) -> (Vec
         Order::Fortran => (0..shape.len()).for_each(&mut set),
     }
     let (mut dims, mut steps) = (Vec::new(), Vec::new());
-    for ((&n, &stride), shown) in shape.iter().zip(&strides).zip(shown) {
+    for shown in shown {
         match shown {
-            Shown::Dropped => {}
-            Shown::Kept => {
-                dims.push(intp(n));
-                steps.push(intp(stride));
+            Shown::New => {
+                dims.push(1);
+                steps.push(0);
             }
-            Shown::Shaped(sizes) => {
+            Shown::Kept(axis) => {
+                dims.push(intp(shape[*axis]));
+                steps.push(intp(strides[*axis]));
+            }
+            Shown::Shaped(axis, sizes) => {
                 for i in 0..sizes.len() {
                     dims.push(intp(sizes[i]));
-                    steps.push(intp(stride.saturating_mul(sizes[i + 1..].iter().product())));
+                    steps.push(intp(strides[*axis].saturating_mul(sizes[i + 1..].iter().product())));
                 }
             }
         }

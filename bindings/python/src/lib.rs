@@ -10,6 +10,7 @@ mod argument;
 mod array;
 mod batch;
 mod budget;
+mod chunk_shape;
 mod chunks;
 mod command;
 mod dtype;

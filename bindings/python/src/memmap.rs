@@ -17,11 +17,18 @@ pub struct Adopted {
     shape: Vec<i64>,
     offset: u64,
     order: Order,
+    /// Whether the memmap can be written to.
+    written: bool,
     /// The inode of what is mapped: the path may mean another file by now.
     inode: Option<u64>,
 }
 
 impl Adopted {
+    /// Whether somebody may write to the file through the memmap.
+    pub fn is_written(&self) -> bool {
+        self.written
+    }
+
     /// Opens the file that is mapped.
     pub fn open(self, options: Options) -> PyResult<lowtide::Array> {
         let array = options
@@ -83,6 +90,7 @@ pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
         shape: array.shape().iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect(),
         offset: offset / granularity * granularity + distance as u64,
         order,
+        written: map.getattr("mode")?.extract::<String>()? != "r",
         inode: mapped_inode(start),
     }))
 }

@@ -1,7 +1,7 @@
 //! `lowtide.Tokens` and `lowtide.tokens`.
 
 use crate::argument::{self, Word};
-use crate::array::{warn_unguarded, whole};
+use crate::array::{FINGERPRINT, identity, warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
@@ -14,6 +14,7 @@ use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
 use numpy::{PyArrayDescr, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -144,7 +145,24 @@ pub fn reopen<'py>(
     files: &Bound<'py, PyTuple>,
     arguments: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    py.import("lowtide._lowtide")?.getattr("tokens")?.call((files,), Some(arguments))
+    let words = arguments.copy()?;
+    let take = |key: &str| -> PyResult<Option<Bound<'py, PyAny>>> {
+        let value = words.get_item(key)?;
+        if value.is_some() {
+            words.del_item(key)?;
+        }
+        Ok(value.filter(|value| !value.is_none()))
+    };
+    if let Some(sizes) = take("sizes")? {
+        let (paths, sizes) = (names(files.as_any())?, sizes.extract::<Vec<u64>>()?);
+        py.detach(|| lowtide::same_sizes(paths.iter().zip(sizes))).map_err(raise)?;
+    }
+    let print: Option<String> = take(FINGERPRINT)?.map(|print| print.extract()).transpose()?;
+    let tokens = py.import("lowtide._lowtide")?.getattr("tokens")?.call((files,), Some(&words))?;
+    let inner = &tokens.cast::<Tokens>()?.get().inner;
+    let path = inner.array().path();
+    unlocked(py, |_| lowtide::same_print(path, print.as_deref(), || inner.fingerprint()))?;
+    Ok(tokens)
 }
 
 /// One path, or several.
@@ -480,11 +498,9 @@ impl Tokens {
 
     /// Tokens as NumPy's index selects them, in the files' own dtype: `tokens[5]`, `tokens[5:9]`, `tokens[[3, 1]]`.
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        warn_unguarded(py, self.inner.array())?;
-        let index::Selected { axes, shown, scalar } = index::parse(key, self.inner.array().shape())?;
-        let batch = unlocked(py, |interrupt| self.inner.array().select(axes, interrupt))?;
-        let array = batch::shaped(py, batch, self.descr.bind(py), &shown)?;
-        if scalar { array.get_item(PyTuple::empty(py)) } else { Ok(array) }
+        let array = self.inner.array();
+        let selected = index::parse(key, array.shape(), array.layout().order)?;
+        index::fresh(py, array, self.descr.bind(py), selected)
     }
 
     /// Token by token would be a read each.
@@ -494,6 +510,27 @@ impl Tokens {
             "tokens are not gone through one by one\n\
              hint: tokens.loader(batch_size, block_size) gives batches of windows, tokens[start:end] a part",
         ))
+    }
+
+    /// Token by token, as NumPy's arrays compare, if all of them fit in the budget.
+    fn __richcmp__<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        how: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let all = whole(py, self.inner.array(), self.descr.bind(py), None, |needs, limit| {
+            format!(
+                "comparing token by token would read all {needs} of them, the budget is {limit}\n\
+                 hint: compare a part: tokens[start:end]; `is` asks whether two names mean the same tokens"
+            )
+        })?;
+        all.rich_compare(other, how)
+    }
+
+    /// Which object it is, not what is in it: tokens can be a key.
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        identity(slf.as_any())
     }
 
     /// For NumPy, which would make an array of one object: all tokens, if they fit in the budget.
@@ -513,6 +550,22 @@ impl Tokens {
                  hint: tokens[...] does it anyway; tokens.loader(...) goes through them in the budget"
             )
         })
+    }
+
+    /// For `torch.as_tensor(tokens)` and `np.from_dlpack(tokens)`: all tokens, if they fit in the budget.
+    #[pyo3(signature = (**options))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.__array__(py, None, None)?.call_method("__dlpack__", (), options)
+    }
+
+    /// The CPU, in the numbers of `DLPack`.
+    #[allow(clippy::unused_self)] // a method to Python
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
     }
 
     /// Lets go of the files. Arrays that were returned stay what they are.
@@ -540,13 +593,18 @@ impl Tokens {
         )
     }
 
-    /// Pickles as the paths and the settings, never as data.
+    /// Pickles as the paths, the settings and what the files are, never as data.
     #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>, Py<PyDict>))> {
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>, Bound<'py, PyDict>))> {
         let again = py.import("lowtide._lowtide")?.getattr("_reopen_tokens")?;
-        Ok((again, (self.files(py)?, self.arguments.clone_ref(py))))
+        let arguments = self.arguments.bind(py).copy()?;
+        arguments.set_item("sizes", self.inner.files().iter().map(|file| file.len).collect::<Vec<_>>())?;
+        if !self.closed() {
+            arguments.set_item(FINGERPRINT, unlocked(py, |_| self.inner.fingerprint())?)?;
+        }
+        Ok((again, (self.files(py)?, arguments)))
     }
 }

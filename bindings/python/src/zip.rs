@@ -59,6 +59,14 @@ impl Zip {
         PyTuple::new(py, self.arrays.iter().map(take).collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// For torch's `DataLoader`: these rows as a list of tuples, read together.
+    fn __getitems__<'py>(&self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let columns = self.take(py, rows)?;
+        let builtins = py.import("builtins")?;
+        let rows = builtins.getattr("zip")?.call1(columns)?;
+        builtins.getattr("list")?.call1((rows,))
+    }
+
     /// Rows in file order, `rows` at a time, as tuples.
     fn chunks(slf: &Bound<'_, Self>, rows: Number) -> PyResult<Chunks> {
         chunks::sequential(slf, &slf.get().bound(slf.py()), Yields::Tuple, rows)

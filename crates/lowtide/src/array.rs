@@ -6,7 +6,7 @@
 
 use crate::batch::Batch;
 use crate::budget::Budget;
-use crate::choose::{self, CacheWish, Visit};
+use crate::choose::{self, CacheWish, Choice, Visit};
 use crate::chunks::{Chunks, Shuffle, Zip};
 use crate::data::{Data, Origin, Wish};
 use crate::door::{DTYPE, OFFSET, SHAPE, Words};
@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len};
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
+use crate::resident::Resident;
 use crate::selection::{Axis, Runs};
 use crate::store::{Access, Cache, Gap, Read, Source, Store};
 use std::fmt;
@@ -39,7 +40,7 @@ const PLAN_RUNS: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Options {
-    wish: Wish,
+    pub(crate) wish: Wish,
     dtype: Option<Dtype>,
     shape: Option<Vec<Extent>>,
     offset: Option<u64>,
@@ -174,7 +175,7 @@ impl Options {
 }
 
 /// The beginning of a file: all of its header if it is a `.npy` file, else a few bytes.
-fn read_head(source: &Source) -> Result<Vec<u8>> {
+pub(crate) fn read_head(source: &Source) -> Result<Vec<u8>> {
     let read = |want: usize| -> Result<Vec<u8>> {
         let want = usize::try_from(source.len()).map_or(want, |len| len.min(want));
         let mut head = vec![0; want];
@@ -192,7 +193,7 @@ fn read_head(source: &Source) -> Result<Vec<u8>> {
 }
 
 /// The first bytes of a file, for a message.
-fn hex(head: &[u8]) -> String {
+pub(crate) fn hex(head: &[u8]) -> String {
     head.iter().take(8).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
 }
 
@@ -213,6 +214,8 @@ struct Inner {
     /// From the beginning of one row to that of the next: less than a row where rows overlap.
     stride: u64,
     data: Arc<Data>,
+    /// Its elements in memory, where they are held there: then that is where rows come from.
+    resident: Option<Arc<Resident>>,
 }
 
 impl fmt::Debug for Array {
@@ -263,7 +266,19 @@ impl Array {
     pub(crate) fn over(data: Arc<Data>, layout: Layout) -> Self {
         let inner = layout.shape.get(1..).unwrap_or_default();
         let stride = byte_len(inner, layout.dtype.itemsize()).unwrap_or(u64::MAX);
-        Self(Arc::new(Inner { layout, stride, data }))
+        Self(Arc::new(Inner { layout, stride, data, resident: None }))
+    }
+
+    /// The same array, held in memory in C order.
+    pub(crate) fn held(&self, resident: Resident) -> Self {
+        let layout = Layout { order: Order::C, offset: 0, ..self.0.layout.clone() };
+        let (stride, data) = (self.row_bytes() as u64, self.0.data.clone());
+        Self(Arc::new(Inner { layout, stride, data, resident: Some(Arc::new(resident)) }))
+    }
+
+    /// How its elements came into memory, where they are held there.
+    pub(crate) fn resident(&self) -> Option<&Choice> {
+        self.0.resident.as_ref().map(|resident| &resident.choice)
     }
 
     /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
@@ -273,7 +288,17 @@ impl Array {
         let mut layout = self.0.layout.clone();
         layout.offset += first * item;
         layout.shape = vec![rows, len];
-        Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone() }))
+        Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone(), resident: None }))
+    }
+
+    /// The same bytes with some neighbouring axes as one, in the order in which they lie in the file; an axis of size
+    /// 1 where none are named.
+    #[must_use]
+    pub fn joined(&self, axes: Range<usize>) -> Self {
+        let mut layout = self.0.layout.clone();
+        let size = layout.shape[axes.clone()].iter().product(); // 63 bits hold it: the layout was checked
+        layout.shape.splice(axes, [size]);
+        Self::over(self.0.data.clone(), layout)
     }
 
     /// Bytes from the beginning of one row to that of the next.
@@ -322,7 +347,10 @@ impl Array {
 
     /// The store for a manual way of access, made on first use.
     pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
-        self.data().store(access, cache)
+        match &self.0.resident {
+            Some(resident) => Ok(resident.clone()),
+            None => self.data().store(access, cache),
+        }
     }
 
     /// The store for rows that somebody asks for, chosen on first use.

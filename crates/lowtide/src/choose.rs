@@ -240,6 +240,9 @@ impl Facts {
 
 /// The choice for an iteration over `array`, or for rows that somebody asks for.
 pub fn access(array: &Array, visit: Visit) -> Result<Choice> {
+    if let Some(choice) = array.resident() {
+        return Ok(choice.clone());
+    }
     let choice = Facts::of(array, visit)?.choose();
     array.store(choice.access, choice.cache)?; // fails now where it cannot be
     log::debug!("{}: access {} because {}", array.path().display(), choice.access, choice.why);

@@ -19,6 +19,7 @@ use crate::plan::Interrupt;
 use crate::pool::Block;
 use crate::prefetch::{Pace, Prefetch, Produce};
 use crate::reader::{Group, Pass, Reader, Spec, chunk_bytes, mix_room, planned_row_bytes};
+use crate::resident;
 use crate::store::Access;
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
@@ -150,7 +151,7 @@ impl Zip {
         let steps = Shard::default().steps(self.rows(), 0, at_least_one(rows)?, LastStep::Split)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         Chunks::with(
-            self.arrays.clone(),
+            self.in_rows(Some(rows))?,
             Shuffle::default(),
             Pass::Sequential(Sequential::new(self.rows())),
             steps,
@@ -162,19 +163,36 @@ impl Zip {
         let whole = shuffle.shard.steps(self.rows(), 0, at_least_one(rows)?, shuffle.last)?;
         never_empty(&whole, self.rows(), &shuffle)?;
         let steps = whole.restart(self.rows(), shuffle.start)?;
-        for array in &self.arrays {
-            if array.layout().order == AxisOrder::Fortran {
-                return Err(Error::unsupported(
-                    format!(
-                        "{}: a shuffled pass over a Fortran-ordered file would read every page once a row",
-                        array.path().display()
-                    ),
-                    "chunks() reads it in file order; or write it once in C order: np.save(new, np.ascontiguousarray(old))",
-                ));
-            }
-        }
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
-        Chunks::with(self.arrays.clone(), shuffle, self.pass(&shuffle)?, steps)
+        Chunks::with(self.in_rows(None)?, shuffle, self.pass(&shuffle)?, steps)
+    }
+
+    /// The arrays, those held in memory of whose files a pass would read every page many times: files in Fortran order,
+    /// in chunks of so many rows (`None`: shuffled).
+    fn in_rows(&self, rows: Option<usize>) -> Result<Vec<Array>> {
+        let in_rows = |array: &Array| {
+            let run = rows.map_or(0, |rows| rows.saturating_mul(array.dtype().itemsize()));
+            let whole = rows.is_some_and(|rows| rows as u64 >= array.rows());
+            if array.layout().order == AxisOrder::C || run >= SHORTEST_RUN || whole {
+                return Ok(array.clone());
+            }
+            if let Some(held) = resident::hold(array)? {
+                return Ok(held);
+            }
+            let Some(rows) = rows else {
+                let what = "a shuffled pass over a Fortran-ordered file would read every page once a row";
+                return Err(resident::refused(array, what, "chunks() reads it in file order; "));
+            };
+            // A chunk is one short run in every column.
+            let what = format!(
+                "the file is in Fortran order, so that chunks of {rows} rows are runs of {run} bytes: a pass would \
+                 read the file {} times over",
+                4096 / run.max(1)
+            );
+            let enough = SHORTEST_RUN / array.dtype().itemsize();
+            Err(resident::refused(array, &what, &format!("take chunks of {enough} rows or more; ")))
+        };
+        self.arrays.iter().map(in_rows).collect()
     }
 }
 
@@ -662,22 +680,6 @@ pub(crate) fn fits(array: &Array, many: Many) -> Result<()> {
         };
         let needs = Block::cost(chunk_bytes(array, asked));
         return Err(Error::Budget { what: what.into(), needs, limit, hint: Words::from(hint) + BUDGET });
-    }
-    // In a Fortran-ordered file a chunk is one short run in every column.
-    let run = usize::try_from(rows).unwrap_or(usize::MAX).saturating_mul(array.dtype().itemsize());
-    if array.layout().order == AxisOrder::Fortran && run < SHORTEST_RUN && rows < array.rows() {
-        let enough = SHORTEST_RUN / array.dtype().itemsize();
-        return Err(Error::unsupported(
-            format!(
-                "{}: the file is in Fortran order, so that chunks of {rows} rows are runs of {run} bytes: \
-                 a pass would read the file {} times over",
-                array.path().display(),
-                4096 / run.max(1)
-            ),
-            format!(
-                "take chunks of {enough} rows or more, or write it once in C order: np.save(new, np.ascontiguousarray(old))"
-            ),
-        ));
     }
     Ok(())
 }

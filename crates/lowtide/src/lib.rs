@@ -58,6 +58,7 @@
 //! [`budget`] counts what all of them hold; [`meter`] asks the kernel whether that is true and shares no
 //! code with them.
 
+mod again;
 pub mod array;
 pub mod batch;
 pub mod budget;
@@ -75,6 +76,7 @@ pub mod plan;
 pub mod pool;
 pub mod prefetch;
 mod reader;
+mod resident;
 pub mod selection;
 pub mod store;
 pub mod sys;
@@ -82,6 +84,7 @@ pub mod tokens;
 pub mod widen;
 pub mod write;
 
+pub use again::{Was, same_print, same_sizes};
 pub use array::{Array, Options};
 pub use batch::Batch;
 pub use budget::Budget;

@@ -27,6 +27,21 @@ impl Axis {
         Self::Range { start: 0, step: 1, count: n }
     }
 
+    /// These, in this order; as a range where they are evenly apart, of which longer runs can be read.
+    pub fn list(list: Vec<usize>) -> Self {
+        let apart = |from: usize, to: usize| to.cast_signed().wrapping_sub(from.cast_signed());
+        match *list {
+            [] => Self::Range { start: 0, step: 1, count: 0 },
+            [start] => Self::Range { start, step: 1, count: 1 },
+            [start, second, ..]
+                if start != second && list.windows(2).all(|w| apart(w[0], w[1]) == apart(start, second)) =>
+            {
+                Self::Range { start, step: apart(start, second), count: list.len() }
+            }
+            _ => Self::List(list),
+        }
+    }
+
     /// How many are taken.
     pub fn count(&self) -> usize {
         match self {

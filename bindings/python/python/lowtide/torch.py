@@ -1,4 +1,4 @@
-"""Tokens as torch tensors: nanoGPT's ``get_batch``, and a dataset for torch's ``DataLoader``.
+"""Tokens and rows as torch tensors: nanoGPT's ``get_batch``, and datasets for torch's ``DataLoader``.
 
 Tensors share memory with our arrays: there is no second copy. Torch is an optional extra: nothing else in
 ``lowtide`` imports it.
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from lowtide import _callers
+from lowtide._map_datasets import RowDataset, WindowDataset
 from lowtide._passes import Passes
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from lowtide._lowtide import Tokens
 
-__all__ = ["TokenDataset", "get_batch"]
+__all__ = ["RowDataset", "TokenDataset", "WindowDataset", "get_batch"]
 
 _Arrays = tuple["NDArray[Any]", "NDArray[Any]"]
 _Pair = tuple[torch.Tensor, torch.Tensor]
@@ -142,18 +144,27 @@ class TokenDataset(IterableDataset[_Pair]):
 
     def __iter__(self) -> Iterator[_Pair]:
         """Go on from the state, or with this worker's share of it."""
+        _callers.refuse_collation()
+        _callers.refuse_dealing(self._here()["world_size"] or self._loader.world_size)
         worker = get_worker_info()
         if worker is None:
             self._catch_up()
             return map(_tensors, self._loader)
         return map(_tensors, self._share(worker))
 
+    def set_epoch(self, epoch: int) -> None:
+        """Do nothing: epochs are counted here.
+
+        Accelerate's loaders call it before they start their workers, where nothing else of ours is called.
+        """
+        _callers.refuse_dealing(self._here()["world_size"] or self._loader.world_size)
+
     def _here(self) -> dict[str, Any]:
         """Give the settings with the rank of the process whose worker this is.
 
         A forked worker finds what that process would; to another one its copy says.
         """
-        if self._sent is None or self._sent[0] != os.getpid():
+        if get_worker_info() is None or self._sent is None or self._sent[0] != os.getpid():
             return self._settings
         return {**self._settings, "rank": self._sent[1], "world_size": self._sent[2]}
 

@@ -134,8 +134,10 @@ pub(super) const ASKED: usize = 8;
 pub(super) struct Deep {
     /// A [`Known`]. Not a lock that is held while the question is asked: a child forked then would wait for it.
     known: AtomicU8,
-    rings: Rings,
 }
+
+/// The rings of them all: a ring is a descriptor, and there may be thousands of files.
+static RINGS: Rings = Rings(Mutex::new((0, Vec::new())));
 
 /// Whether there is a ring to read through.
 #[repr(u8)]
@@ -170,7 +172,7 @@ impl Deep {
         if !self.works() {
             return Ok(false);
         }
-        let Some(mut ring) = self.rings.take().or_else(|| Ring::new(DEPTH, None).ok()) else {
+        let Some(mut ring) = RINGS.take().or_else(|| Ring::new(DEPTH, None).ok()) else {
             self.learn(Known::Refused);
             return Ok(false);
         };
@@ -194,7 +196,7 @@ impl Deep {
         model.saw(asked, missed);
         let longest = pieces.iter().map(|piece| piece.read.into.len()).max().unwrap_or(0);
         ring.run(longest, &mut pieces, |e| Error::io(path, "read the file", e))?;
-        self.rings.put(ring);
+        RINGS.put(ring);
         Ok(true)
     }
 }

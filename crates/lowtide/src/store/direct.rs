@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Threads where there is no ring.
@@ -30,6 +30,8 @@ const LARGEST: usize = 512 << 10;
 const BOUNCE: usize = 4 << 20;
 /// Rings for each core: while what came through one is scattered, the others keep the disk busy.
 const RINGS: usize = 2;
+/// Files up to this size keep no descriptor but their own.
+const SMALL: u64 = 4 << 20;
 /// Less than this makes no sense.
 const SMALLEST_BOUNCE: usize = 128 << 10;
 
@@ -83,10 +85,39 @@ impl DirectFile {
     }
 }
 
+/// One file, opened for unbuffered reads when the first one comes: arrays whose rows come through the page cache ask
+/// only whether they could come around it, and descriptors are few.
+#[derive(Debug)]
+struct Alone {
+    source: Arc<Source>,
+    align: usize,
+    file: OnceLock<DirectFile>,
+}
+
+impl Alone {
+    fn new(source: Arc<Source>) -> Result<Self> {
+        let align = DirectFile::new(source.clone())?.align;
+        Ok(Self { source, align, file: OnceLock::new() })
+    }
+
+    /// Lends the file. A small one is not kept open: it is read in a few requests, and there may be thousands of them.
+    fn with<T>(&self, read: impl FnOnce(&DirectFile) -> Result<T>) -> Result<T> {
+        if let Some(file) = self.file.get() {
+            return read(file);
+        }
+        let file = DirectFile::new(self.source.clone())?;
+        if self.is_small() { read(&file) } else { read(self.file.get_or_init(|| file)) }
+    }
+
+    fn is_small(&self) -> bool {
+        self.source.len() <= SMALL
+    }
+}
+
 /// What is read.
 #[derive(Debug)]
 enum Over {
-    One(Arc<DirectFile>),
+    One(Alone),
     Many(Arc<Files>),
 }
 
@@ -107,7 +138,7 @@ impl DirectStore {
     /// [`Error::Unsupported`] where the filesystem cannot read unbuffered, [`Error::Budget`] where there is
     /// no room for bounce buffers.
     pub fn new(source: Arc<Source>, budget: &Budget, engine: Engine) -> Result<Self> {
-        Self::over(Over::One(Arc::new(DirectFile::new(source)?)), budget, engine)
+        Self::over(Over::One(Alone::new(source)?), budget, engine)
     }
 
     /// Over many files, whose requests are in flight together.
@@ -203,7 +234,9 @@ impl DirectStore {
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
         ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;
-        self.rings.put(ring);
+        if !matches!(&self.over, Over::One(alone) if alone.is_small()) {
+            self.rings.put(ring);
+        }
         Ok(())
     }
 
@@ -232,9 +265,9 @@ impl DirectStore {
 impl Store for DirectStore {
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
         match &self.over {
-            Over::One(file) => {
+            Over::One(alone) => alone.with(|file| {
                 self.read_pieces(reads.iter_mut().map(|read| file.piece(read.again())).collect())
-            }
+            }),
             Over::Many(files) => {
                 // So many files at once, so that small reads all over them are in flight together.
                 for group in files.split(reads)?.chunks_mut(files.at_once(self.threads(usize::MAX))) {

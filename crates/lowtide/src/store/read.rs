@@ -12,7 +12,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -32,15 +32,38 @@ pub struct ReadStore {
     model: Arc<Model>,
     deep: Arc<Deep>,
     streams: Mutex<Vec<Stream>>,
-    /// Descriptors for threads that read from memory side by side: one for all of them costs each a tenth, because
-    /// they count who uses it in one place.
-    spare: Mutex<Vec<File>>,
+    spare: Spare,
     /// How many streams are kept open.
     most_streams: usize,
 }
 
 /// So many reads in a call are worth a descriptor of their own.
 const MANY: usize = 64;
+
+/// Descriptors for threads that read from memory side by side: one for all of them costs each a tenth, because they
+/// count who uses it in one place. The first of them has the file's own.
+#[derive(Debug, Default)]
+struct Spare {
+    taken: AtomicBool,
+    files: Mutex<Vec<File>>,
+}
+
+impl Spare {
+    /// Lends a thread one for a while.
+    fn with<T>(&self, source: &Source, read: impl FnOnce(&File) -> T) -> T {
+        if !self.taken.swap(true, Ordering::Relaxed) {
+            let answer = read(source.file());
+            self.taken.store(false, Ordering::Relaxed);
+            return answer;
+        }
+        let spare = sys::locked(&self.files, Vec::pop).or_else(|| source.reopen_for(Advice::Random).ok());
+        let answer = read(spare.as_ref().unwrap_or(source.file()));
+        if let Some(spare) = spare {
+            sys::locked(&self.files, |files| files.push(spare));
+        }
+        answer
+    }
+}
 
 /// What to ask the kernel with a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +134,7 @@ impl ReadStore {
             model,
             deep,
             streams: Mutex::default(),
-            spare: Mutex::default(),
+            spare: Spare::default(),
             most_streams: 0,
         }
     }
@@ -185,6 +208,22 @@ impl ReadStore {
         Ok(ask)
     }
 
+    fn read_one_by_one(&self, file: &File, reads: &mut [Read<'_>]) -> Result<()> {
+        let (mut count, mut missed) = (0, 0);
+        for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
+            if i % ASKED == 0 {
+                count += 1;
+                missed += usize::from(self.read_from(file, read, Ask::WhetherCached)? == Ask::Waited);
+            } else {
+                self.read_from(file, read, Ask::Nothing)?;
+            }
+        }
+        if self.manner() == Manner::Keep {
+            self.model.saw(count, missed);
+        }
+        Ok(())
+    }
+
     fn read_some(&self, file: &File, into: &mut [u8], offset: u64, ask: &mut Ask) -> io::Result<usize> {
         match self.manner() {
             Manner::DontCache => sys::read_uncached(file, into, offset),
@@ -253,28 +292,10 @@ impl Store for ReadStore {
         {
             return Ok(());
         }
-        let own = if reads.len() < MANY || self.most_streams == 0 || self.model.cost().waits {
-            None
-        } else {
-            sys::locked(&self.spare, Vec::pop).or_else(|| self.source.reopen_for(Advice::Random).ok())
-        };
-        let file = own.as_ref().unwrap_or(self.source.file());
-        let (mut count, mut missed) = (0, 0);
-        for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
-            if i % ASKED == 0 {
-                count += 1;
-                missed += usize::from(self.read_from(file, read, Ask::WhetherCached)? == Ask::Waited);
-            } else {
-                self.read_from(file, read, Ask::Nothing)?;
-            }
+        if reads.len() < MANY || self.most_streams == 0 || self.model.cost().waits {
+            return self.read_one_by_one(self.source.file(), reads);
         }
-        if let Some(own) = own {
-            sys::locked(&self.spare, |spare| spare.push(own));
-        }
-        if self.manner() == Manner::Keep {
-            self.model.saw(count, missed);
-        }
-        Ok(())
+        self.spare.with(&self.source, |file| self.read_one_by_one(file, reads))
     }
 
     /// A stream goes through a descriptor with read-ahead: large requests, and large folios, which later passes
@@ -294,7 +315,7 @@ impl Store for ReadStore {
         // Read-ahead may bring in what a read then finds in memory: here only the rate tells.
         let memory = Duration::from_nanos(last.saturating_sub(first) / 4 + 5_000 * reads.len() as u64);
         self.model.saw(reads.len(), if began.elapsed() > memory { reads.len() } else { 0 });
-        if self.most_streams > 0 {
+        if self.most_streams > 0 && last < self.source.len() {
             sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
         }
         answer

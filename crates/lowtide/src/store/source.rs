@@ -2,6 +2,7 @@
 
 use super::Read;
 use crate::error::{Error, Result};
+use crate::sys;
 use rustix::fs::{Advice, Mode, OFlags};
 use std::fs::File;
 use std::io;
@@ -26,7 +27,7 @@ impl Source {
         // refused on files that are not ours.
         let file = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty())
             .or_else(|_| rustix::fs::open(path, flags, Mode::empty()));
-        let file = File::from(file.map_err(|e| Error::io(path, "open the file", e))?);
+        let file = File::from(file.map_err(|e| refused(path, e.into()))?);
         let meta = file.metadata().map_err(|e| Error::io(path, "look at the file", e))?;
         let kind = meta.file_type();
         if kind.is_dir() {
@@ -112,6 +113,19 @@ impl Source {
             None => Ok(now),
         }
     }
+}
+
+/// That a file cannot be opened, and what to do where there are too many.
+fn refused(path: &Path, error: io::Error) -> Error {
+    let error = Error::io(path, "open the file", error);
+    if !error.is_for_want_of_descriptors() {
+        return error;
+    }
+    error.with_hint(format!(
+        "this process may have {} files open, and an array is one of them: close() those that are done with, or raise \
+         the limit with ulimit -n",
+        sys::descriptor_limit()
+    ))
 }
 
 impl AsRawFd for Source {

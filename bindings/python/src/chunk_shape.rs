@@ -1,0 +1,164 @@
+//! `a.chunks`: a method that also answers as the attribute of that name does elsewhere.
+//!
+//! h5py, zarr and the like have an *attribute* `chunks`: the shape of the pieces that an array is best read in. dask
+//! looks at it to cut an array, and could do nothing with a method. So `a.chunks` is both: call it for an iterator, or
+//! take it for such a shape.
+
+use crate::array::Array;
+use crate::chunks::{self, Chunks};
+use crate::number::Number;
+use lowtide::format::Order;
+use pyo3::basic::CompareOp;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// Pieces of this size: long reads, and few enough to choose among.
+const PIECE: u64 = 16 << 20;
+/// dask writes all of them down.
+const PIECES: u64 = 1 << 14;
+
+/// Rows in file order, `rows` at a time.
+#[pyclass(frozen, module = "lowtide._lowtide")]
+pub struct ChunksMethod;
+
+/// Rows in file order, `rows` at a time.
+#[pyclass(frozen, sequence, module = "lowtide._lowtide")]
+pub struct BoundChunks {
+    array: Py<Array>,
+}
+
+/// The signature, which Python cannot see in an object of ours.
+fn signature<'py>(py: Python<'py>, names: &[&str]) -> PyResult<Bound<'py, PyAny>> {
+    let inspect = py.import("inspect")?;
+    let parameter = inspect.getattr("Parameter")?;
+    let kind = parameter.getattr("POSITIONAL_OR_KEYWORD")?;
+    let parameters: Vec<_> =
+        names.iter().map(|name| parameter.call1((*name, &kind))).collect::<PyResult<_>>()?;
+    inspect.getattr("Signature")?.call1((parameters,))
+}
+
+#[pymethods]
+#[allow(clippy::unused_self)] // they are methods to Python
+impl ChunksMethod {
+    fn __get__<'py>(
+        slf: Bound<'py, Self>,
+        array: &Bound<'py, PyAny>,
+        _class: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match array.cast::<Array>() {
+            Ok(array) => Ok(Bound::new(slf.py(), BoundChunks { array: array.clone().unbind() })?.into_any()),
+            Err(_) => Ok(slf.into_any()), // of the class
+        }
+    }
+
+    fn __call__(&self, array: &Bound<'_, Array>, rows: Number) -> PyResult<Chunks> {
+        sequential(array, rows)
+    }
+
+    #[getter]
+    fn __signature__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        signature(py, &["self", "rows"])
+    }
+
+    #[getter]
+    fn __name__(&self) -> &'static str {
+        "chunks"
+    }
+
+    #[getter]
+    fn __qualname__(&self) -> &'static str {
+        "Array.chunks"
+    }
+}
+
+fn sequential(array: &Bound<'_, Array>, rows: Number) -> PyResult<Chunks> {
+    chunks::sequential(array, std::slice::from_ref(array), chunks::Yields::Array, rows)
+}
+
+/// The shape of pieces that are read as one: whole rows, or whole columns of a file in Fortran order.
+fn pieces(shape: &[usize], order: Order, itemsize: usize) -> Vec<usize> {
+    let bytes =
+        |shape: &[usize]| shape.iter().fold(itemsize as u64, |n, &size| n.saturating_mul(size as u64));
+    let most = PIECE.max(bytes(shape) / PIECES);
+    let mut piece = shape.to_vec();
+    let slowest = |i: usize| if order == Order::C { i } else { shape.len() - 1 - i };
+    for axis in (0..shape.len()).map(slowest) {
+        let whole = std::mem::replace(&mut piece[axis], 1);
+        let fitting = usize::try_from(most / bytes(&piece).max(1)).unwrap_or(usize::MAX);
+        piece[axis] = fitting.clamp(1, whole.max(1));
+        if fitting > 0 {
+            break;
+        }
+    }
+    piece
+}
+
+impl BoundChunks {
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let array = &self.array.get().inner;
+        let order = array.layout().order;
+        PyTuple::new(py, pieces(array.shape(), order, array.dtype().itemsize()))
+    }
+}
+
+#[pymethods]
+#[allow(clippy::unused_self)] // they are methods to Python
+impl BoundChunks {
+    fn __call__(&self, py: Python<'_>, rows: Number) -> PyResult<Chunks> {
+        sequential(self.array.bind(py), rows)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.shape(py)?.into_any().try_iter()?.into_any())
+    }
+
+    fn __len__(&self) -> usize {
+        self.array.get().inner.shape().len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.shape(py)?.into_any().get_item(key)
+    }
+
+    fn __richcmp__<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        how: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let other = match other.cast::<Self>() {
+            Ok(other) => other.get().shape(py)?.into_any(),
+            Err(_) => other.clone(),
+        };
+        self.shape(py)?.into_any().rich_compare(other, how)
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.shape(py)?.hash()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<method chunks of {}, and the shape {}>", self.array.bind(py).repr()?, self.shape(py)?))
+    }
+
+    #[getter]
+    fn __signature__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        signature(py, &["rows"])
+    }
+
+    #[getter]
+    fn __name__(&self) -> &'static str {
+        "chunks"
+    }
+
+    /// As Python's methods pickle.
+    #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Py<Array>, &'static str))> {
+        Ok((py.import("builtins")?.getattr("getattr")?, (self.array.clone_ref(py), "chunks")))
+    }
+
+    #[getter]
+    fn __self__(&self, py: Python<'_>) -> Py<Array> {
+        self.array.clone_ref(py)
+    }
+}

@@ -1,0 +1,108 @@
+//! Opening again what was open elsewhere: by a name that may mean other bytes by now.
+//!
+//! An array that is sent to another process goes as its path and what its file was. What must be the same there is
+//! the content: the header, the size, and the first and last 4 KiB. The time, the inode and the device need not be: the
+//! other process may be on another machine, with a copy of the file.
+
+use crate::array::{Array, Options, hex, read_head};
+use crate::data::Origin;
+use crate::error::{Error, Result};
+use crate::format::{Container, Layout, npy, shape_text};
+use crate::store::Source;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What an array's file was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Was {
+    /// What its bytes meant.
+    pub layout: Layout,
+    /// How many there were, where that is known.
+    pub len: Option<u64>,
+    /// [`Array::fingerprint`], where that is known.
+    pub fingerprint: Option<String>,
+}
+
+impl Options {
+    /// Opens an array again, if it is the one that it was. The layout is the old one's.
+    ///
+    /// # Errors
+    /// [`Error::Format`] where the file is another one: it says what has changed.
+    pub fn open_again(self, path: impl AsRef<Path>, was: &Was) -> Result<Array> {
+        self.wish.check()?;
+        let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
+        let source = Source::open(&path)?;
+        if let Some(len) = was.len {
+            same_len(&path, len, source.len())?;
+        }
+        let Layout { container, dtype, shape, order, offset } = was.layout.clone();
+        let layout = match container {
+            Container::Raw => Layout::new(&path, container, dtype, shape, order, offset, source.len())?,
+            Container::Npy { .. } => same_header(&source, &was.layout)?,
+        };
+        let array = Array::over(self.wish.open(Origin::File(Arc::new(source)))?, layout);
+        same_print(&path, was.fingerprint.as_deref(), || array.fingerprint())?;
+        Ok(array)
+    }
+}
+
+/// That files have the sizes that they had, before any of them is looked into.
+///
+/// # Errors
+/// [`Error::Format`] for the first that has not, [`Error::Io`] for the first that is not there.
+pub fn same_sizes<'a>(files: impl IntoIterator<Item = (&'a PathBuf, u64)>) -> Result<()> {
+    files.into_iter().try_for_each(|(path, len)| {
+        let now = std::fs::metadata(path).map_err(|e| Error::io(path, "open the file", e))?.len();
+        same_len(path, len, now)
+    })
+}
+
+/// That what is open now has the fingerprint of what was open then, where that is known.
+///
+/// # Errors
+/// [`Error::Format`] where it has not.
+pub fn same_print(path: &Path, was: Option<&str>, now: impl FnOnce() -> Result<String>) -> Result<()> {
+    match was {
+        Some(was) if now()? != was => Err(changed(
+            path,
+            "the first and last 4 KiB that it had",
+            "other bytes, in a file of the same size".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn same_len(path: &Path, was: u64, now: u64) -> Result<()> {
+    if was == now { Ok(()) } else { Err(changed(path, &format!("{was} bytes"), format!("{now} bytes"))) }
+}
+
+fn same_header(source: &Source, was: &Layout) -> Result<Layout> {
+    let head = read_head(source)?;
+    let expected = text(was);
+    if !npy::is_npy(&head) {
+        return Err(changed(source.path(), &expected, format!("no .npy header but bytes {}", hex(&head))));
+    }
+    let now = npy::parse(source.path(), &head, source.len())?;
+    let same = Layout { container: was.container, ..now.clone() } == *was;
+    if same {
+        return Ok(now);
+    }
+    Err(changed(source.path(), &expected, text(&now)))
+}
+
+/// A header in words.
+fn text(layout: &Layout) -> String {
+    let Layout { dtype, shape, order, offset, .. } = layout;
+    format!("a .npy header of {} {dtype} in {order:?} order from byte {offset} on", shape_text(shape))
+}
+
+fn changed(path: &Path, expected: &str, found: String) -> Error {
+    Error::Format {
+        path: path.to_owned(),
+        offset: 0,
+        expected: format!("{expected}, as when this was pickled"),
+        found,
+        hint: "the file has been replaced or written to since, or is another one here: open it by its path"
+            .into(),
+    }
+}

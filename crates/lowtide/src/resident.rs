@@ -1,0 +1,118 @@
+//! A small file in Fortran order, held in memory in C order, so that its rows can be taken in any order.
+//!
+//! In the file a row is scattered over all of it: a shuffled pass would read every page once a row. Where the whole
+//! array fits in half the budget, it is read once, in file order, and turned round.
+
+use crate::array::Array;
+use crate::choose::{self, Choice, Sure, Visit};
+use crate::error::{Error, Result};
+use crate::pool::Block;
+use crate::selection::Axis;
+use crate::store::{Cost, Read, Store};
+use crate::sys;
+use std::path::PathBuf;
+
+/// Elements are turned round in tiles of this size, which stay in the processor's cache.
+const TILE: usize = 1 << 20;
+/// Rows of a tile: as long a read as is worth it.
+const TILE_ROWS: usize = 1 << 15;
+
+/// The elements of an array, in C order.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    path: PathBuf,
+    block: Block,
+    /// How they were read.
+    pub(crate) choice: Choice,
+}
+
+/// The array in memory, in C order; `None` where the budget has no room for it.
+pub(crate) fn hold(array: &Array) -> Result<Option<Array>> {
+    let Ok(len) = usize::try_from(array.nbytes()) else { return Ok(None) };
+    if Block::cost(len) > array.budget().limit() / 2 {
+        return Ok(None);
+    }
+    let mut choice = choose::access(array, Visit::Sequential)?;
+    choice.sure = Sure::Certain;
+    choice.why = "the file is in Fortran order and small: it was read into memory once".into();
+    let Some(mut block) = Block::counted(array.budget(), len)? else { return Ok(None) };
+    turn(array, &mut block)?;
+    Ok(Some(array.held(Resident { path: array.path().to_owned(), block, choice })))
+}
+
+/// Fills `out` with the elements of a Fortran-ordered array, in C order.
+fn turn(array: &Array, out: &mut [u8]) -> Result<()> {
+    let (item, shape) = (array.dtype().itemsize(), array.shape());
+    let rows = shape.first().map_or(1, |&n| n);
+    let inner = shape.get(1..).unwrap_or_default();
+    let columns: usize = inner.iter().product();
+    let flat = array.joined(1.min(shape.len())..shape.len());
+    let tall = rows.clamp(1, TILE_ROWS);
+    let wide = (TILE / (tall * item)).clamp(1, columns.max(1));
+    let mut tile = vec![0; tall * wide * item];
+    for left in (0..columns).step_by(wide) {
+        let width = wide.min(columns - left);
+        let places: Vec<usize> = (left..left + width).map(|column| c_order(column, inner)).collect();
+        for top in (0..rows).step_by(tall) {
+            let height = tall.min(rows - top);
+            let tile = &mut tile[..height * width * item];
+            let part = |start, count| Axis::Range { start, step: 1, count };
+            flat.select_into(vec![part(top, height), part(left, width)], tile, &|| Ok(()))?;
+            for row in 0..height {
+                let to = &mut out[(top + row) * columns * item..][..columns * item];
+                for (column, &place) in places.iter().enumerate() {
+                    let from = (column * height + row) * item;
+                    to[place * item..][..item].copy_from_slice(&tile[from..from + item]);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The number in C order of the element with this number in Fortran order.
+fn c_order(mut number: usize, shape: &[usize]) -> usize {
+    let mut place = 0;
+    let mut stride: usize = shape.iter().product();
+    for &n in shape {
+        stride /= n; // there is an element: no size is 0
+        place += number % n * stride;
+        number /= n;
+    }
+    place
+}
+
+impl Store for Resident {
+    fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        for read in reads {
+            let (offset, end, found) = (read.offset, read.end(), self.block.len() as u64);
+            let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+            let bytes = bytes.and_then(|(offset, end)| self.block.get(offset..end));
+            let cut = || Error::Truncated { path: self.path.clone(), offset, end, found };
+            read.into.copy_from_slice(bytes.ok_or_else(cut)?);
+        }
+        Ok(())
+    }
+
+    /// A row costs a miss of the processor's cache.
+    fn cost(&self) -> Cost {
+        Cost { request: 100.0, byte: 0.1, waits: false }
+    }
+
+    fn threads(&self, _requests: usize) -> usize {
+        sys::cores().min(2)
+    }
+}
+
+/// That a Fortran-ordered file cannot be gone through like this, and what can be done.
+pub(crate) fn refused(array: &Array, what: &str, hint: &str) -> Error {
+    let needs = usize::try_from(array.nbytes()).map_or(u64::MAX, |len| Block::cost(len).saturating_mul(2));
+    Error::unsupported(
+        format!("{}: {what}", array.path().display()),
+        format!(
+            "{hint}with budget=\"{}MiB\" it is held in memory; or write it once in C order: \
+             np.save(new, np.ascontiguousarray(old))",
+            needs.div_ceil(1 << 20)
+        ),
+    )
+}
