@@ -44,6 +44,7 @@ $(VENV)/heavy: $(VENV)/ready tests/requirements-heavy.txt
 
 test-all: setup $(VENV)/heavy ## Run the heavy tests and the linters too
 	$(MAKE) lint
+	cargo test --release --quiet --package lowtide-text
 	$(BIN)/pytest -q -m heavy
 
 bench: setup $(VENV)/heavy ## Run the benchmarks and keep the run in bench/runs
@@ -56,6 +57,7 @@ lint: setup ## Run every linter
 	cargo fmt --all --check
 	cargo clippy --release --all-targets --quiet -- -D warnings
 	cargo clippy --release --package lowtide-python --quiet -- -D warnings
+	cargo clippy --release --package lowtide-text --package lowtide-cli --features lowtide-cli/prepare --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
