@@ -1,6 +1,7 @@
 """Programs whose memory does one thing each, for the tests of ``lowtide watch``.
 
-``python watch_programs.py NAME FILE`` runs one for a few seconds. Nothing here imports the meter.
+``python watch_programs.py NAME FILE`` runs one for a few seconds, ``NAME FILE wait`` after a line on standard
+input. Nothing here imports the meter.
 """
 
 import math
@@ -65,6 +66,17 @@ def held_memmap_warm(path: str) -> None:
         rows[random.integers(0, len(rows), 64)].sum()
 
 
+def shuffled_pass_warm(path: str) -> None:
+    """Has all of the file mapped within a moment, and goes on."""
+    import numpy as np
+
+    rows = np.memmap(path, np.float32, "r").reshape(-1, 128)
+    random = np.random.default_rng()
+    order = np.array_split(random.permutation(len(rows)), 100)
+    for number, _ in enumerate(ticks(0.02)):
+        rows[order[number % 100]].sum()
+
+
 def map_per_batch(path: str) -> None:
     import numpy as np
 
@@ -101,7 +113,7 @@ def quiet(path: str) -> None:
 
 
 def short(path: str) -> None:
-    held = [bytearray(MIB) for _ in range(200)]
+    held = bytearray(20 * MIB)
     time.sleep(0.3)
     del held
 
@@ -143,6 +155,67 @@ def forked_workers(path: str) -> None:
         os.waitpid(worker, 0)
 
 
+def six_map_one(path: str) -> None:
+    """Six processes have the same file mapped, all of it."""
+    in_six(lambda number: touch(path))
+
+
+def six_map_their_own(path: str) -> None:
+    """Six processes have a file each mapped, all of it."""
+    files = [f"{path}-{number}" for number in range(6)]
+    for name in files:
+        with open(name, "wb") as file:
+            file.truncate(48 * MIB)
+    in_six(lambda number: touch(files[number]))
+    for name in files:
+        os.unlink(name)
+
+
+def six_share_memory(path: str) -> None:
+    """Six processes have the same shared memory mapped."""
+    from multiprocessing.shared_memory import SharedMemory
+
+    memory = SharedMemory(create=True, size=64 * MIB)
+
+    def fill(number: int) -> object:
+        for start in range(0, 64 * MIB, MIB):
+            memory.buf[start : start + MIB] = bytes(MIB)
+            time.sleep(0.01)
+        return memory
+
+    in_six(fill)
+    memory.close()
+    memory.unlink()
+
+
+def touch(path: str) -> object:
+    """Maps a file and touches every page of it within a second or so."""
+    import mmap
+
+    with open(path, "rb") as file:
+        held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    step = max(MIB, len(held) // 64)
+    for start in range(0, len(held), step):
+        sum(held[start : start + step : 4096])
+        time.sleep(0.01)
+    return held
+
+
+def in_six(work) -> None:
+    workers = []
+    for number in range(6):
+        worker = os.fork()
+        if worker == 0:
+            held = work(number)
+            for _ in ticks():
+                pass
+            del held
+            os._exit(0)
+        workers.append(worker)
+    for worker in workers:
+        os.waitpid(worker, 0)
+
+
 def lowtide_shuffled(path: str) -> None:
     import lowtide
 
@@ -157,7 +230,7 @@ def lowtide_shuffled(path: str) -> None:
 
 
 #: Those whose file is in the page cache before they start.
-WARM = {held_memmap_warm, lowtide_shuffled}
+WARM = {held_memmap_warm, shuffled_pass_warm, lowtide_shuffled, six_map_one}
 
 #: What each of them must be called.
 VERDICTS = {
@@ -166,6 +239,7 @@ VERDICTS = {
     shared_memory: "shared",
     held_memmap: "mapped",
     held_memmap_warm: "mapped",
+    shuffled_pass_warm: "mapped",
     map_per_batch: "cache",
     plain_reads: "cache",
     quiet: "flat",
@@ -178,4 +252,6 @@ VERDICTS = {
 }
 
 if __name__ == "__main__":
+    if sys.argv[3:] == ["wait"]:
+        sys.stdin.readline()
     globals()[sys.argv[1]](sys.argv[2])

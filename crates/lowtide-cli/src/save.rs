@@ -19,5 +19,8 @@ pub fn check(path: &Path) -> Result<()> {
     if !folder(path).is_dir() {
         return wrong("there is no such folder to write into", "make it first, or give another path");
     }
+    if let Err(error) = rustix::fs::access(folder(path), rustix::fs::Access::WRITE_OK) {
+        return wrong(&format!("cannot write into this folder: {}", std::io::Error::from(error)), "");
+    }
     Ok(())
 }

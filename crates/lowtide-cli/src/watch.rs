@@ -3,8 +3,10 @@
 //! The command comes first: nothing that goes wrong here (a full disk, a vanished terminal) may stop it,
 //! and its exit code is ours unless all that failed is what the user asked of us.
 
+mod call;
 mod child;
 mod dock;
+mod live;
 mod panel;
 
 use std::ffi::OsString;
@@ -14,16 +16,17 @@ use std::time::{Duration, Instant};
 
 use lowtide::budget::human;
 use lowtide::error::{Error, Result};
+use lowtide::meter::ending::{Ended, Exit};
 use lowtide::meter::files::Files;
 use lowtide::meter::recording::Recording;
 use lowtide::meter::sampler::{Interval, Sampler};
 use lowtide::meter::tree::Root;
-use lowtide::meter::verdict::{Verdict, Word};
+use lowtide::meter::verdict::Word;
 
 use crate::{Context, Failure, draw};
 use child::{Child, Event};
-use dock::Dock;
-use panel::{Paint, chart, wrap};
+use live::Live;
+use panel::{Figures, Paint, chart, wrap};
 
 /// Run a command and see where its memory goes
 #[derive(Debug, Clone, clap::Args)]
@@ -35,7 +38,7 @@ flat; unknown when the run was too short.
 Examples:
   lowtide watch -- python train.py
   lowtide watch --file 'data/*.bin' --html mem.html -- python train.py
-  lowtide watch --assert-flat -- pytest -x tests/test_loader.py
+  lowtide watch --assert-flat=64MiB -- pytest -x tests/test_loader.py
   lowtide watch --pid 4242")]
 pub struct Args {
     /// A file, folder or glob whose page cache to watch; `auto` (the default) finds the large files that the
@@ -64,13 +67,14 @@ pub struct Args {
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Option<u32>,
 
-    /// The command to run and its arguments
-    #[arg(last = true, required_unless_present = "pid", value_name = "CMD")]
+    /// Draw no chart, neither below the command's output nor at the end
+    #[arg(long)]
+    pub no_chart: bool,
+
+    /// The command to run and its arguments; options of `watch` come before it
+    #[arg(trailing_var_arg = true, required_unless_present = "pid", value_name = "CMD")]
     pub command: Vec<OsString>,
 }
-
-/// The live view: a title, the chart with its axis, and two lines of verdict.
-const ROWS: usize = 12;
 
 /// Runs the command, says where its memory went, and ends with its code.
 pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
@@ -89,79 +93,71 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
             anstream::eprintln!("note: {name}: no such file yet; it is watched from when it appears");
         }
     }
+    call::check(args)?;
     let before = our_cpu();
     let interval = args.interval.map_or(Interval::Auto, Interval::Every);
     let (child, root) = start(args)?;
     let mut sampler = Sampler::new(root, files, interval)?;
-    let mut dock = if context.quiet { None } else { Dock::open(ROWS) };
-    let code = watch(&child, root, &mut sampler, dock.as_mut(), paint);
-    drop(dock);
+    if let (Some(pid), false) = (args.pid, context.quiet) {
+        // The first look is what all later ones are compared with.
+        sampler.sample();
+        sampler.look_around();
+        anstream::eprintln!("watching process {pid} until it ends; Ctrl-C ends the watching");
+    }
+    let mut live = Live::new(!context.quiet && !args.no_chart, paint);
+    let exit = watch(&child, root, &mut sampler, &mut live);
+    drop(live);
     // Drawing and waiting are ours too; what is done from here on disturbs nobody.
     let cost = our_cpu().saturating_sub(before);
     let command = match args.pid {
         Some(pid) => vec![format!("process {pid}")],
         None => args.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
     };
-    let exit_code = if args.pid.is_some() { None } else { Some(code) };
-    let mut recording = Recording::new(sampler, command, exit_code, args.assert_flat.flatten());
+    let ended = child.pid().zip(exit).map(|(pid, exit)| Ended { pid, exit });
+    let mut recording = Recording::new(sampler, command, ended, args.assert_flat.flatten());
     recording.cost = cost;
-    finish(args, context, paint, &recording, code)
+    finish(args, context, paint, &recording, exit.map_or(0, Exit::code))
 }
 
-fn start(args: &Args) -> Result<(Child, Root)> {
+fn start(args: &Args) -> Result<(Child, Root), Failure> {
     if let Some(pid) = args.pid {
         if !std::path::Path::new("/proc").join(pid.to_string()).exists() {
-            return Err(Error::argument(format!("there is no process {pid}"), ""));
+            return Err(Error::argument(format!("there is no process {pid}"), "").into());
         }
         let child =
             Child::none().map_err(|source| Error::io("/proc".as_ref(), "watch for signals", source))?;
         return Ok((child, Root::Process(pid)));
     }
-    let program = args.command.first().cloned().unwrap_or_default();
-    let child = Child::spawn(&args.command)
-        .map_err(|source| Error::io(program.as_ref(), "run the command", source))?;
+    let child = Child::spawn(&args.command).map_err(|source| {
+        let (error, code) = call::cannot_run(&args.command, source);
+        draw::error(&error.to_string());
+        Failure::Exit(code)
+    })?;
     Ok((child, Root::Below(std::process::id())))
 }
 
-/// Samples and draws until the command, or the process looked at, has ended. Returns its code.
-fn watch(child: &Child, root: Root, sampler: &mut Sampler, mut dock: Option<&mut Dock>, paint: Paint) -> i32 {
-    const FRAME: Duration = Duration::from_millis(250);
-    const JUDGED: Duration = Duration::from_secs(1);
-    let mut drawn = Instant::now();
+/// Samples and draws until the command, or the process looked at, has ended. Returns its end, if it was ours.
+fn watch(child: &Child, root: Root, sampler: &mut Sampler, live: &mut Live) -> Option<Exit> {
     let mut next = Instant::now();
-    let mut verdict = None;
     loop {
         let now = Instant::now();
         if now >= next {
             let alive = sampler.sample().processes > 0;
             if !alive && matches!(root, Root::Process(_)) {
-                return 0;
+                return None;
             }
             sampler.look_around();
             next = now + sampler.pause();
-            if let Some(dock) = dock.as_deref_mut()
-                && drawn.elapsed() >= FRAME
-            {
-                drawn = Instant::now();
-                let (judged, verdict) = verdict.get_or_insert_with(|| (drawn, Recording::so_far(sampler)));
-                if judged.elapsed() >= JUDGED {
-                    (*judged, *verdict) = (drawn, Recording::so_far(sampler));
-                }
-                dock.draw(&picture(sampler, verdict, dock.width(), paint));
-            }
+            live.show(sampler);
         }
         match child.wait(next.saturating_duration_since(Instant::now())) {
-            Ok(Event::Ended(code)) => return code,
-            Ok(Event::Interrupted(_)) => return 0,
+            Ok(Event::Ended(exit)) => return Some(exit),
+            Ok(Event::Interrupted) => return None,
             Ok(Event::Stop) => {
-                if let Some(dock) = dock.as_deref_mut() {
-                    dock.release();
-                }
+                live.hide();
                 child::stop();
-                if let Some(dock) = dock.as_deref_mut() {
-                    dock.retake();
-                }
             }
+            Ok(Event::Resized) => live.resized(),
             Ok(Event::Timeout) => {}
             // Without signals we would not see the end; a plain sleep still samples until the process goes.
             Err(_) => std::thread::sleep(sampler.pause()),
@@ -169,39 +165,10 @@ fn watch(child: &Child, root: Root, sampler: &mut Sampler, mut dock: Option<&mut
     }
 }
 
-/// The twelve lines of the live view.
-fn picture(sampler: &Sampler, verdict: &Verdict, width: usize, paint: Paint) -> Vec<String> {
-    let elapsed = sampler.elapsed().as_secs_f64();
-    let cost = our_cpu().as_secs_f64() / elapsed * 100.0;
-    let latest = sampler.latest();
-    let files = match sampler.files().list() {
-        [] => String::new(),
-        [one] => format!(" · {}", one.path.file_name().unwrap_or_default().to_string_lossy()),
-        many => format!(" · {} files", many.len()),
-    };
-    let title = format!(
-        "─── lowtide watch · {elapsed:.0} s · {} process{}{files} · watching costs {cost:.1} % of a core ",
-        latest.processes,
-        if latest.processes == 1 { "" } else { "es" },
-    );
-    let mut lines = vec![cut(&format!("{title:─<width$}"), width)];
-    lines.extend(chart(sampler.series(), width, 9, paint));
-    let verdict = format!("so far {}: {}", said(verdict.word, paint), verdict.sentence);
-    lines.extend(wrap(&verdict, width).into_iter().take(ROWS - lines.len()));
-    lines
-}
-
 /// Processor time of this process, all of which is spent on watching.
 fn our_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
-}
-
-fn cut(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_owned();
-    }
-    line.chars().take(width.saturating_sub(1)).chain(std::iter::once('…')).collect()
 }
 
 /// Writes the reports, says the verdict, and decides the exit code.
@@ -235,7 +202,7 @@ fn finish(
         }
     }
     if !context.quiet {
-        let _ = io::stderr().write_all(summary(recording, &written, paint).as_bytes());
+        let _ = io::stderr().write_all(summary(args, recording, &written, paint).as_bytes());
     }
     if args.assert_flat.is_some() && !recording.verdict.is_flat() {
         ours_failed = true;
@@ -252,14 +219,15 @@ fn finish(
     }
 }
 
-fn summary(recording: &Recording, written: &[String], paint: Paint) -> String {
+fn summary(args: &Args, recording: &Recording, written: &[String], paint: Paint) -> String {
     let (verdict, peaks) = (&recording.verdict, &recording.peaks);
     let mut lines = Vec::new();
     let mut width = usize::MAX;
     if io::stderr().is_terminal() {
         width = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col));
-        if recording.samples.len() > 3 {
-            lines = chart(&recording.samples, width.min(110), 9, paint);
+        if recording.samples.len() > 3 && !args.no_chart {
+            let figures = Figures::peaks(peaks, recording.limit());
+            lines = chart(&recording.samples, width.min(110), 9, &figures, paint);
         }
     }
     let cache =

@@ -51,15 +51,59 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn called_wrongly_is_2_and_a_command_that_cannot_run_is_1() {
+fn called_wrongly_is_2_and_a_command_that_cannot_run_is_what_shells_say() {
     assert_eq!(watch().output().unwrap().status.code(), Some(2));
     assert_eq!(watch().args(["--interval", "soon", "--", "true"]).output().unwrap().status.code(), Some(2));
     assert_eq!(watch().args(["--pid", "1", "--", "true"]).output().unwrap().status.code(), Some(2));
-    let output = watch().args(["--", "/nonexistent/program"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("/nonexistent/program: cannot run the command"), "{}", said(&output));
+    assert_eq!(watch().args(["--no-such-option", "true"]).output().unwrap().status.code(), Some(2));
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, mode: u32, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path.display().to_string()
+    };
+    let plain = file("plain.py", 0o644, "print()");
+    let script = file("script", 0o755, "#!/no/such/interpreter\n");
+    let here = folder.path().display().to_string();
+    for (command, code, wanted) in [
+        ("/nonexistent/program", 127, "error: /nonexistent/program: there is no such command"),
+        ("lowtide-no-such", 127, "error: lowtide-no-such: there is no such command in PATH"),
+        ("python train.py", 127, "hint: give the command and its arguments as separate words"),
+        (&script, 127, "the interpreter that its first line names is missing"),
+        (&plain, 126, "this file is not executable\nhint: name its interpreter, like python FILE"),
+        (&here, 126, "this is a folder, not a command"),
+    ] {
+        let output = watch().args(["--", command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{command}: {}", said(&output));
+        assert!(said(&output).contains(wanted), "{command}: {}", said(&output));
+    }
     let output = watch().args(["--pid", "4194303"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
+#[test]
+fn the_command_needs_no_dashes_and_what_follows_it_is_its_own() {
+    let output = watch().args(["--quiet", "echo", "--quiet", "--json", "-x", "--", "y"]).output().unwrap();
+    assert_eq!(output.stdout, b"--quiet --json -x -- y\n");
+    assert_eq!(said(&output), "");
+}
+
+#[test]
+fn a_size_or_a_program_in_the_wrong_place_is_told() {
+    for command in [&["--assert-flat", "1GiB", "true"][..], &["--assert-flat", "1GiB", "--", "true"]] {
+        let output = watch().args(command).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(
+            said(&output).contains("hint: join it to the option: --assert-flat=1GiB"),
+            "{}",
+            said(&output)
+        );
+    }
+    let output = watch().args(["--json", "sh", "script.sh"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("hint: --json=- sh"), "{}", said(&output));
 }
 
 #[test]
@@ -145,12 +189,40 @@ fn the_json_has_what_was_promised() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_an_error_and_no_harm_to_the_command() {
-    let output = shell(&["--html", "/nonexistent/x.html"], "echo done");
-    assert_eq!(output.stdout, b"done\n");
-    assert_eq!(output.status.code(), Some(1));
-    let wanted = "error: /nonexistent/x.html: cannot write the report: No such file or directory";
-    assert!(said(&output).contains(wanted), "{}", said(&output));
+fn a_report_that_could_not_be_written_is_told_before_the_command_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    for option in ["--html", "--json"] {
+        for (path, wanted) in [
+            ("/nonexistent/x.html", "/nonexistent/x.html: there is no such folder to write into"),
+            (folder.path().to_str().unwrap(), "this is a folder"),
+        ] {
+            let output = shell(&[option, path], "echo done");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{option} {path}: it ran");
+            assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+            assert!(said(&output).contains(wanted), "{option} {path}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_may_only_be_read_is_told_before_the_command_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "mount -t tmpfs -o ro none {0} && {1} watch --html {0}/x.html -- echo done",
+        folder.path().display(),
+        env!("CARGO_BIN_EXE_lowtide")
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    if said(&output).contains("not permitted") || said(&output).contains("permission denied") {
+        eprintln!("skipped: only root may mount a disk");
+        return;
+    }
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (&b""[..], Some(2)), "{}", said(&output));
+    assert!(
+        said(&output).contains("cannot write into this folder: Read-only file system"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -200,35 +272,100 @@ fn a_leak_fails_the_assertion_and_flat_memory_passes_it() {
     assert_eq!(short.status.code(), Some(1), "too short to tell is not flat");
 }
 
+/// A control group of version 1 with a limit, gone when it is dropped.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn with_limit(name: &str, bytes: u64) -> Option<Self> {
+        let name = format!("lowtide-watch-test-{name}-{}", std::process::id());
+        let group = std::path::Path::new("/sys/fs/cgroup/memory").join(name);
+        if std::fs::create_dir(&group).is_err() {
+            eprintln!("skipped: no control group of version 1 that we may make groups in");
+            return None;
+        }
+        std::fs::write(group.join("memory.limit_in_bytes"), bytes.to_string()).unwrap();
+        Some(Self(group))
+    }
+
+    /// The report of a command that was watched inside the group.
+    fn watch(&self, command: &str) -> (Output, Value) {
+        let report = tempfile::NamedTempFile::new().unwrap();
+        let script = format!(
+            "echo $$ > {}/cgroup.procs; exec {} watch --json={} -- {command}",
+            self.0.display(),
+            env!("CARGO_BIN_EXE_lowtide"),
+            report.path().display(),
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = std::fs::read_to_string(report.path()).unwrap();
+        let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {}", said(&output)));
+        (output, report)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The kernel may take a moment to see that the last process has left.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// The limit of a control group is found, and is what the words are about.
 #[test]
 fn a_limit_is_named() {
-    let name = format!("lowtide-watch-test-{}", std::process::id());
-    let group = std::path::Path::new("/sys/fs/cgroup/memory").join(&name);
-    if std::fs::create_dir(&group).is_err() {
-        eprintln!("skipped: no control group of version 1 that we may make groups in");
-        return;
-    }
-    std::fs::write(group.join("memory.limit_in_bytes"), "2147483648").unwrap();
-    let report = tempfile::NamedTempFile::new().unwrap();
-    let script = format!(
-        "echo $$ > {}/cgroup.procs; exec {} watch --json {} -- {}",
-        group.display(),
-        env!("CARGO_BIN_EXE_lowtide"),
-        report.path().display(),
-        program("program_leaks").join(" ")
-    );
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-    std::fs::remove_dir(&group).unwrap();
-    assert!(
-        said(&output).contains(&format!("the 2 GiB of control group /sys/fs/cgroup/memory/{name}")),
-        "{}",
-        said(&output)
-    );
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(report.path()).unwrap()).unwrap();
+    let Some(group) = Group::with_limit("limit", 2 << 30) else { return };
+    let (output, report) = group.watch(&program("program_leaks").join(" "));
+    let wanted = format!("the 2 GiB of control group {}", group.0.display());
+    assert!(said(&output).contains(&wanted), "{}", said(&output));
     assert_eq!(report["cgroup"]["limit_bytes"], 2_147_483_648_u64);
     assert!(report["cgroup"]["peak_bytes"].as_u64().unwrap() > 140 << 20, "{}", report["cgroup"]);
     assert!(report["samples"][20]["cgroup_bytes"].as_u64().unwrap() > 10 << 20);
+    assert!(report["killed"].is_null());
+}
+
+/// A kill at the limit has a name: of the command itself, and of a worker of a command that goes on.
+#[test]
+fn a_kill_for_want_of_memory_is_named() {
+    let Some(group) = Group::with_limit("kill", 64 << 20) else { return };
+    let leak = program("program_leaks").join(" ");
+    let wanted = format!("control group {} had reached its limit of 64 MiB.", group.0.display());
+
+    let (output, report) = group.watch(&leak);
+    assert_eq!(output.status.code(), Some(137), "{}", said(&output));
+    assert!(said(&output).contains("The kernel killed the command (process "), "{}", said(&output));
+    assert!(said(&output).contains(&wanted) && !said(&output).contains("At this rate"), "{}", said(&output));
+    let killed = &report["killed"];
+    assert_eq!((&killed["by"], &killed["signal"]), (&"cgroup limit".into(), &"SIGKILL".into()), "{killed}");
+    assert_eq!(killed["cgroup"].as_str(), group.0.to_str());
+    assert_eq!((&killed["limit_bytes"], &killed["out_of_memory"]), (&(64 << 20).into(), &true.into()));
+    assert!(report["limit_in_seconds"].is_null());
+
+    let (output, report) = group.watch(&format!("sh -c '{leak}; sleep 0.5; exit 3'"));
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("The kernel killed a process with SIGKILL"), "{}", said(&output));
+    assert!(said(&output).contains(&wanted), "{}", said(&output));
+    assert_eq!(report["killed"]["is_the_command"], false);
+    assert!(report["killed"]["command"].as_str().unwrap().contains("program_leaks"), "{}", report["killed"]);
+}
+
+#[test]
+fn a_kill_by_somebody_is_no_want_of_memory() {
+    let (output, report) = json(&[], &["sh", "-c", "sleep 0.3; kill -9 $$"]);
+    assert_eq!(output.status.code(), Some(137));
+    assert!(said(&output).contains("was ended by SIGKILL"), "{}", said(&output));
+    assert_eq!(
+        (&report["killed"]["by"], &report["killed"]["out_of_memory"]),
+        (&"signal".into(), &false.into())
+    );
+    let (_, report) = json(&[], &["sh", "-c", "kill -SEGV $$"]);
+    assert_eq!(report["killed"]["signal"], "SIGSEGV");
+    let (_, report) = json(&[], &["sh", "-c", "exit 137"]);
+    assert!(report["killed"].is_null());
 }
 
 #[test]

@@ -9,12 +9,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from lowtide import _lowtide
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
@@ -22,7 +23,17 @@ class Report:
     """What a run used, and what that means. Shows itself as a page in a notebook.
 
     ``verdict`` is ``"leak"``, ``"shared"``, ``"mapped"``, ``"cache"``, ``"flat"``, or ``"unknown"`` when the
-    run was too short to tell.
+    run was too short to tell. ``sentence`` says what grew and how fast, ``advice`` what to do about it.
+
+    >>> import lowtide, time
+    >>> with lowtide.watch(files=()) as w:
+    ...     time.sleep(0.3)
+    >>> w.report
+    <lowtide.Report: unknown, The run was too short to tell: ...>
+    >>> w.report.peak_anon_bytes > 0, w.report.peak_cache_bytes
+    (True, None)
+    >>> len(w.report.samples) > 1
+    True
     """
 
     def __init__(self, recording: _lowtide.Recording) -> None:
@@ -46,29 +57,61 @@ class Report:
         self.samples: list[dict[str, Any]] = data["samples"]
         self.processes: list[dict[str, Any]] = data["processes"]
         self.files: list[dict[str, Any]] = data["files"]
+        #: Who was killed by what, such as the kernel for want of memory, or ``None``.
+        self.killed: dict[str, Any] | None = data["killed"]
         #: Processor time that watching cost.
         self.watching_cpu_seconds: float = data["watching_cpu_seconds"]
 
     @property
     def is_flat(self) -> bool:
-        """Whether nothing grew."""
+        """Whether nothing grew: the verdict is ``"flat"``.
+
+        >>> import lowtide, time
+        >>> with lowtide.watch(files=()) as w:
+        ...     time.sleep(0.1)
+        >>> w.report.is_flat  # nobody can tell after a tenth of a second
+        False
+        """
         return self.verdict == "flat"
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write the report as one self-contained page, or return it without a path."""
+        """Write the report as one self-contained page, or return it without a path.
+
+        Raises ``OSError`` if it cannot be written; what was there before stays then.
+
+        >>> import lowtide
+        >>> with lowtide.watch(files=()) as w:
+        ...     pass
+        >>> w.report.to_html("mem.html")
+        >>> w.report.to_html()[:15]
+        '<!doctype html>'
+        """
         if path is None:
             return self._recording.html()
         self._recording.save_html(os.fspath(path))
         return None
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write everything as JSON, or return it without a path."""
+        """Write everything as JSON, or return it without a path.
+
+        Raises ``OSError`` if it cannot be written; what was there before stays then.
+
+        >>> import json, lowtide
+        >>> with lowtide.watch(files=()) as w:
+        ...     pass
+        >>> w.report.to_json("mem.json")
+        >>> json.loads(w.report.to_json())["verdict"]
+        'unknown'
+        """
         if path is None:
             return self._recording.json()
         self._recording.save_json(os.fspath(path))
         return None
 
     def __repr__(self) -> str:
+        return f"<lowtide.Report: {self.verdict}, {self.sentence}>"
+
+    def __str__(self) -> str:
         return f"{self.verdict}: {self.sentence}"
 
     def _repr_html_(self) -> str:
@@ -81,21 +124,98 @@ class Report:
         )
 
 
+class Watched(Protocol[P, R_co]):
+    """A function that is watched: called as before, and its ``report`` is that of the last call.
+
+    >>> import lowtide
+    >>> @lowtide.watch
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double(21)
+    42
+    >>> double.report.verdict
+    'unknown'
+    """
+
+    #: The report of the last call that is over; ``AttributeError`` before the first.
+    report: Report
+    __name__: str
+    __qualname__: str
+
+    @property
+    def __wrapped__(self) -> Callable[P, R_co]: ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function and watch it."""
+        ...
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Callable[..., R_co]: ...
+
+
 class Watch:
-    """What :func:`watch` returns: a context manager and a decorator. ``report`` is there when it is over."""
+    """What :func:`watch` returns: a context manager and a decorator. ``report`` is there when it is over.
+
+    >>> import lowtide
+    >>> w = lowtide.watch(files=["train.bin"], tolerance="64MiB")
+    >>> w
+    <lowtide.Watch of train.bin, tolerance 67108864: not started>
+    >>> with w:
+    ...     w
+    <lowtide.Watch of train.bin, tolerance 67108864: running>
+    >>> w
+    <lowtide.Watch of train.bin, tolerance 67108864: unknown>
+    """
 
     def __init__(self, files: Paths, interval: float | None, tolerance: str | int | None) -> None:
         """Take the arguments of :func:`watch`."""
         names = [files] if isinstance(files, str | os.PathLike) else files
         self._files = [os.fspath(name) for name in names]
         self._interval = interval
-        self._tolerance = _lowtide.parse_size(tolerance) if isinstance(tolerance, str) else tolerance
+        self.tolerance = tolerance
         self._meter: _lowtide.Meter | None = None
         self._report: Report | None = None
 
     @property
+    def tolerance(self) -> int | None:
+        """Growth of up to this many bytes counts as none; set it until the block ends.
+
+        >>> import lowtide
+        >>> w = lowtide.watch()
+        >>> w.tolerance = "1MiB"
+        >>> w.tolerance
+        1048576
+        """
+        return self._tolerance
+
+    @tolerance.setter
+    def tolerance(self, size: str | int | None) -> None:
+        self._tolerance = _lowtide.parse_size(size) if isinstance(size, str) else size
+
+    def __repr__(self) -> str:
+        files = ", ".join(self._files) or "no files"
+        interval = "" if self._interval is None else f", every {self._interval:g} s"
+        tolerance = "" if self._tolerance is None else f", tolerance {self._tolerance}"
+        if self._meter is not None:
+            state = "running"
+        else:
+            state = "not started" if self._report is None else self._report.verdict
+        return f"<lowtide.Watch of {files}{interval}{tolerance}: {state}>"
+
+    @property
     def report(self) -> Report:
-        """The report of the last run that is over."""
+        """The report of the last run that is over.
+
+        Raises ``RuntimeError`` before the first one is.
+
+        >>> import lowtide
+        >>> with lowtide.watch() as w:
+        ...     total = sum(range(1000))
+        >>> w.report.verdict
+        'unknown'
+        """
         if self._report is None:
             raise RuntimeError("there is no report before the watched block has ended")
         return self._report
@@ -117,8 +237,18 @@ class Watch:
             raise RuntimeError("this watch is not running")
         self._report = Report(meter.stop(command, self._tolerance))
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Watch every call of a function; its ``report`` attribute is that of the last call."""
+    def __call__(self, function: Callable[P, R]) -> Watched[P, R]:
+        """Watch every call of a function; its ``report`` attribute is that of the last call.
+
+        >>> import lowtide
+        >>> @lowtide.watch(files=(), interval=0.01)
+        ... def work():
+        ...     return "done"
+        >>> work()
+        'done'
+        >>> work.report.seconds < 60
+        True
+        """
 
         @functools.wraps(function)
         def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -129,13 +259,14 @@ class Watch:
                 return function(*args, **kwargs)
             finally:
                 run._stop([f"{function.__module__}.{function.__qualname__}"])
-                watched.report = self._report = run.report  # type: ignore[attr-defined]
+                answer.report = self._report = run.report
 
-        return watched
+        answer = cast("Watched[P, R]", watched)
+        return answer
 
 
 @overload
-def watch(files: Callable[P, R], /) -> Callable[P, R]: ...
+def watch(files: Callable[P, R], /) -> Watched[P, R]: ...
 @overload
 def watch(
     files: Paths = "auto", *, interval: float | None = None, tolerance: str | int | None = None
@@ -143,15 +274,25 @@ def watch(
 def watch(files: Any = "auto", *, interval: float | None = None, tolerance: str | int | None = None) -> Any:
     """Watch the memory of this process and its children, and the page cache of ``files``.
 
-    >>> with lowtide.watch(files=["train.bin"]) as w:  # doctest: +SKIP
-    ...     train()
-    >>> w.report.verdict  # doctest: +SKIP
-    'flat'
-
     As a decorator, with or without arguments, it watches every call; the function's ``report`` is that of
-    the last one. ``files`` are paths, folders and globs; ``"auto"`` finds the large files that are mapped or
-    open. ``interval`` is in seconds, ``None`` for 0.1, or longer where that would cost 1 % of a core. Growth
-    of up to ``tolerance``, like ``"64MiB"``, counts as flat.
+    the last one.
+
+    ``files``: paths, folders and globs; ``"auto"`` finds the large files that are mapped or open.
+    ``interval``: seconds between samples, ``None`` for 0.1, or longer where that would cost 1 % of a core.
+    ``tolerance``: growth of up to this size, like ``"64MiB"``, counts as flat.
+
+    Raises ``ValueError`` for a size or an interval that makes no sense.
+
+    >>> import lowtide, time
+    >>> held = []
+    >>> with lowtide.watch(files=()) as w:
+    ...     for _ in range(130):
+    ...         held.append(bytearray(1 << 20))
+    ...         time.sleep(0.02)
+    >>> w.report.verdict
+    'leak'
+    >>> w.report.growth_bytes_per_second["anon"] > 10 << 20
+    True
     """
     if callable(files) and not isinstance(files, str | os.PathLike):
         return Watch("auto", interval, tolerance)(files)

@@ -11,10 +11,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use lowtide::meter::ending::Exit;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// Signals that are ours to see: those passed on, the end of a child, and job control.
-const SIGNALS: [i32; 8] = [
+const SIGNALS: [i32; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -22,6 +23,9 @@ const SIGNALS: [i32; 8] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGTSTP,
+    // Only so that it does not stop us: giving rows back to the terminal from the background is meant.
+    libc::SIGTTOU,
+    libc::SIGWINCH,
     libc::SIGCHLD,
 ];
 
@@ -37,12 +41,14 @@ pub struct Child {
 pub enum Event {
     /// The time is up.
     Timeout,
-    /// The command ended: its exit code, or 128 and the number of the signal that killed it.
-    Ended(i32),
+    /// The command ended.
+    Ended(Exit),
     /// The terminal wants us to stop (Ctrl-Z); the command has been stopped.
     Stop,
+    /// The terminal has another size.
+    Resized,
     /// There is no command, only a process that we look at, and somebody asked us to end.
-    Interrupted(i32),
+    Interrupted,
 }
 
 impl Child {
@@ -78,8 +84,8 @@ impl Child {
         while let Some((number, from_terminal)) = self.next_signal()? {
             match number {
                 libc::SIGCHLD => {
-                    if let Some(code) = self.reap() {
-                        return Ok(Event::Ended(code));
+                    if let Some(exit) = self.reap() {
+                        return Ok(Event::Ended(exit));
                     }
                 }
                 libc::SIGTSTP => {
@@ -88,7 +94,10 @@ impl Child {
                     }
                     return Ok(Event::Stop);
                 }
-                _ if self.pid.is_none() => return Ok(Event::Interrupted(128 + number)),
+                // The terminal tells the command itself.
+                libc::SIGWINCH => return Ok(Event::Resized),
+                libc::SIGTTOU => {}
+                _ if self.pid.is_none() => return Ok(Event::Interrupted),
                 _ if from_terminal => {}
                 _ => self.pass_on(number),
             }
@@ -96,15 +105,21 @@ impl Child {
         Ok(Event::Timeout)
     }
 
-    /// Collects every child that has ended, orphans too, and returns the command's code if it was one.
-    fn reap(&self) -> Option<i32> {
-        let mut code = None;
+    /// The command's number.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid.and_then(|pid| u32::try_from(pid.as_raw_pid()).ok())
+    }
+
+    /// Collects every child that has ended, orphans too, and returns how the command did if it was one.
+    fn reap(&self) -> Option<Exit> {
+        let mut exit = None;
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             if Some(pid) == self.pid {
-                code = status.exit_status().or_else(|| Some(128 + status.terminating_signal()?));
+                let signal = || status.terminating_signal().map(Exit::Signal);
+                exit = status.exit_status().map(Exit::Code).or_else(signal);
             }
         }
-        code
+        exit
     }
 
     fn pass_on(&self, number: i32) {

@@ -2,6 +2,8 @@
 //!
 //! The terminal itself does the keeping: its scroll region ends above our rows. Everything is one write a
 //! picture, so that the command's output is never cut in two, and dropping the dock gives the rows back.
+//! Where the cursor is we never know, because only the command may read what the terminal answers: so after a
+//! resize, which moves everything, our rows are whatever is below the cursor.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -16,17 +18,39 @@ pub struct Dock {
     size: (usize, usize),
 }
 
+/// Whether the terminal on standard error can have a dock at all.
+pub fn is_possible() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    !dumb && io::stderr().is_terminal()
+}
+
+/// Who uses the terminal now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// A program that prints lines: there is room for both of us.
+    Printing,
+    /// A program that wants every key, as editors, pagers and prompts do: the screen is its own.
+    Interactive,
+    /// Another process group: we are in the background.
+    Others,
+}
+
+/// Who uses the terminal now. Programs that take the whole screen also take the keyboard, and the terminal's
+/// settings are shared, so that can be seen from here.
+pub fn user() -> User {
+    use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
+    let ours = rustix::process::getpgrp();
+    match (tcgetattr(io::stderr()), tcgetpgrp(io::stderr())) {
+        (Ok(modes), _) if !modes.local_modes.contains(LocalModes::ICANON) => User::Interactive,
+        (_, Ok(group)) if group != ours => User::Others,
+        _ => User::Printing,
+    }
+}
+
 impl Dock {
-    /// Takes the last `rows` rows, if standard error is a terminal with some to spare.
+    /// Takes the last `rows` rows, if the terminal has some to spare.
     pub fn open(rows: usize) -> Option<Self> {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        if dumb || !io::stderr().is_terminal() {
-            return None;
-        }
-        let size = terminal_size()?;
-        if size.0 < SMALLEST.0 || size.1 < SMALLEST.1.max(rows + 6) {
-            return None;
-        }
+        let size = terminal_size().filter(|size| fits(*size, rows))?;
         let dock = Self { rows, size };
         dock.reserve();
         Some(dock)
@@ -37,48 +61,71 @@ impl Dock {
         self.size.0
     }
 
-    /// Scrolls our rows free and fences them off, the cursor staying where the command left it.
+    /// Scrolls our rows free and fences them off, the cursor staying where the command left it: an index
+    /// moves down, and scrolls at the end, without leaving the column.
     fn reserve(&self) {
-        let room = "\n".repeat(self.rows);
+        let room = "\x1bD".repeat(self.rows);
         show(&format!("{room}\x1b[{}A\x1b7\x1b[1;{}r\x1b8", self.rows, self.size.1 - self.rows));
     }
 
-    /// Shows `lines` in our rows.
-    pub fn draw(&mut self, lines: &[String]) {
-        if let Some(size) = terminal_size()
-            && size != self.size
-            && size.1 > self.rows + 6
-        {
-            self.release();
-            self.size = size;
-            self.reserve();
-        }
-        let mut picture = String::from("\x1b7\x1b[?25l");
-        for (index, line) in lines.iter().take(self.rows).enumerate() {
+    /// Shows `lines` in our rows. The fence is set again, because a command may have reset the terminal, and
+    /// lines are cut rather than wrapped, because the terminal may just have become narrower.
+    pub fn draw(&self, lines: &[String]) {
+        let mut picture = format!("\x1b7\x1b[?25l\x1b[?7l\x1b[1;{}r", self.size.1 - self.rows);
+        for index in 0..self.rows {
             let row = self.size.1 - self.rows + 1 + index;
+            let line = lines.get(index).map_or("", String::as_str);
             let _ = write!(picture, "\x1b[{row};1H\x1b[0m\x1b[2K{line}");
         }
-        picture.push_str("\x1b[0m\x1b8\x1b[?25h");
+        picture.push_str("\x1b[0m\x1b[?7h\x1b8\x1b[?25h");
         show(&picture);
     }
 
-    /// Gives the rows back, for as long as we are stopped.
-    pub fn release(&self) {
-        let first = self.size.1.saturating_sub(self.rows) + 1;
-        show(&format!("\x1b7\x1b[r\x1b[{first};1H\x1b[J\x1b8"));
+    /// Moves to the new end of a terminal that was resized. `None` where there is no room any more.
+    pub fn resized(self) -> Option<Self> {
+        let rows = self.rows;
+        let size = terminal_size()?;
+        if size == self.size {
+            return Some(self);
+        }
+        drop(self);
+        Self::open(rows)
     }
 
-    /// Takes the rows again.
-    pub fn retake(&mut self) {
-        self.size = terminal_size().unwrap_or(self.size);
-        self.reserve();
+    /// Leaves the rows to a program that has taken the screen, and makes it draw itself anew. Dropping the dock
+    /// later erases what such a program brings back when it leaves, which was us.
+    pub fn give_way(&self) {
+        self.erase();
+        if let Ok(group) = rustix::termios::tcgetpgrp(io::stderr()) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::WINCH);
+        }
+    }
+}
+
+impl Dock {
+    fn erase(&self) {
+        if terminal_size() != Some(self.size) {
+            show("\x1b7\x1b[r\x1b8\x1b[J");
+            return;
+        }
+        // Row by row: tmux keeps what is cleared from the first row on as if it had scrolled away.
+        let mut text = String::from("\x1b7\x1b[r");
+        for row in self.size.1 - self.rows + 1..=self.size.1 {
+            let _ = write!(text, "\x1b[{row};1H\x1b[2K");
+        }
+        show(&(text + "\x1b8"));
     }
 }
 
 impl Drop for Dock {
+    /// Gives the rows back.
     fn drop(&mut self) {
-        self.release();
+        self.erase();
     }
+}
+
+fn fits(size: (usize, usize), rows: usize) -> bool {
+    size.0 >= SMALLEST.0 && size.1 >= SMALLEST.1.max(rows + 6)
 }
 
 /// Columns and rows.

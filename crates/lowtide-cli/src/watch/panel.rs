@@ -5,11 +5,14 @@
 use std::fmt::Write as _;
 
 use lowtide::budget::human;
+use lowtide::meter::sampler::Peaks;
 use lowtide::meter::series::Sample;
 
 /// The kinds from the bottom of the stack to its top: name, colour, and letter shade without colours.
 const KINDS: [(&str, u8, char); 4] =
     [("anonymous", 34, '█'), ("shared", 35, '▓'), ("mapped", 33, '▒'), ("cache", 36, '░')];
+/// The colour of a limit.
+const LIMIT: u8 = 31;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Width of the axis on the left.
 const AXIS: usize = 10;
@@ -32,25 +35,70 @@ fn kinds(sample: &Sample) -> [u64; 4] {
     [sample.anon, sample.shmem, sample.file, rest]
 }
 
-/// The chart with its axis and legend: `height` lines of at most `width` columns.
-pub fn chart(samples: &[Sample], width: usize, height: usize, paint: Paint) -> Vec<String> {
+/// The figures of the legend.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    title: &'static str,
+    /// Bottom of the stack first.
+    values: [Option<u64>; 4],
+    limit: Option<u64>,
+}
+
+impl Figures {
+    /// Those of one moment.
+    pub fn now(sample: &Sample, limit: Option<u64>) -> Self {
+        let values = [Some(sample.anon), Some(sample.shmem), Some(sample.file), sample.cache];
+        Self { title: "now", values, limit }
+    }
+
+    /// The largest of a run.
+    pub fn peaks(peaks: &Peaks, limit: Option<u64>) -> Self {
+        let values = [Some(peaks.anon), Some(peaks.shmem), Some(peaks.file), peaks.cache];
+        Self { title: "peak", values, limit }
+    }
+}
+
+/// The chart with its axis and legend: `height` lines of at most `width` columns. A limit that is not far
+/// above the curve is a line.
+pub fn chart(
+    samples: &[Sample],
+    width: usize,
+    height: usize,
+    figures: &Figures,
+    paint: Paint,
+) -> Vec<String> {
     let columns = width.saturating_sub(AXIS + LEGEND + 3);
     if columns < 8 || height < 3 || samples.is_empty() {
         return vec![String::new(); height];
     }
     let stacks = columns_of(samples, columns);
-    let top = stacks.iter().map(|stack| stack.iter().sum()).max().unwrap_or(0).max(1 << 20);
+    let highest = stacks.iter().map(|stack| stack.iter().sum()).max().unwrap_or(0).max(1 << 20);
+    let limit = figures.limit.filter(|limit| *limit / 2 <= highest);
+    let top = highest.max(limit.unwrap_or(0));
     let rows = height - 1;
+    // The row whose lower edge is not above the limit.
+    let limit = limit.map(|limit| {
+        let below = u128::from(top - limit) * rows as u128 / u128::from(top);
+        usize::try_from(below).unwrap_or(0).min(rows - 1)
+    });
     let mut lines = Vec::with_capacity(height);
     for row in 0..rows {
         let mut line = axis(row, rows, top);
         for stack in &stacks {
-            cell(&mut line, stack, top, rows, rows - 1 - row, paint);
+            cell(
+                &mut line,
+                stack,
+                top,
+                rows,
+                rows - 1 - row,
+                if limit == Some(row) { '┄' } else { ' ' },
+                paint,
+            );
         }
         if paint == Paint::Colour {
             line.push_str("\x1b[0m");
         }
-        let _ = write!(line, "  {}", legend(samples, row, paint));
+        let _ = write!(line, "  {}", legend(figures, row, paint));
         lines.push(line);
     }
     lines.push(time_axis(samples, columns));
@@ -92,7 +140,8 @@ fn axis(row: usize, rows: usize, top: u64) -> String {
 
 /// One character of the chart: the kind that fills the cell, or where two meet, an eighth block of the lower
 /// one on the upper one's colour.
-fn cell(line: &mut String, stack: &[u64; 4], top: u64, rows: usize, row: usize, paint: Paint) {
+/// Where there is nothing, it is `empty`.
+fn cell(line: &mut String, stack: &[u64; 4], top: u64, rows: usize, row: usize, empty: char, paint: Paint) {
     let eighths = rows as u64 * 8;
     let (low, high) = (row as u64 * 8, row as u64 * 8 + 8);
     let mut ends = [0; 4];
@@ -103,18 +152,22 @@ fn cell(line: &mut String, stack: &[u64; 4], top: u64, rows: usize, row: usize, 
         *end = u64::try_from((sum * u128::from(eighths)).div_ceil(u128::from(top))).unwrap_or(eighths);
     }
     let Some(kind) = (0..4).find(|kind| ends[*kind] > low) else {
-        line.push_str(if paint == Paint::Colour { "\x1b[0m " } else { " " });
+        let colour = if empty == ' ' { 0 } else { LIMIT };
+        match paint {
+            Paint::Colour => drop(write!(line, "\x1b[0;{colour}m{empty}")),
+            Paint::Plain => line.push(empty),
+        }
         return;
     };
     let filled = usize::try_from(ends[kind].min(high) - low).unwrap_or(8);
     // A cell has two colours: of what lies above, the thickest gets the second, or nothing does.
     let thick = |other: usize| ends[other].min(high).saturating_sub(ends[other - 1].max(low));
-    let empty = high.saturating_sub(ends[3]);
-    let above = (kind + 1..4).max_by_key(|other| thick(*other)).filter(|other| thick(*other) > empty);
+    let blank = high.saturating_sub(ends[3]);
+    let above = (kind + 1..4).max_by_key(|other| thick(*other)).filter(|other| thick(*other) > blank);
     let (_, colour, shade) = KINDS[kind];
     match (paint, above) {
         (Paint::Plain, _) if filled >= 4 => line.push(shade),
-        (Paint::Plain, above) => line.push(above.map_or(' ', |above| KINDS[above].2)),
+        (Paint::Plain, above) => line.push(above.map_or(empty, |above| KINDS[above].2)),
         (Paint::Colour, None) => {
             let _ = write!(line, "\x1b[0;{colour}m{}", EIGHTHS[filled]);
         }
@@ -124,15 +177,21 @@ fn cell(line: &mut String, stack: &[u64; 4], top: u64, rows: usize, row: usize, 
     }
 }
 
-/// The legend, top of the stack first, as the chart shows it.
-fn legend(samples: &[Sample], row: usize, paint: Paint) -> String {
-    let Some(kind) = 3_usize.checked_sub(row) else { return String::new() };
-    let Some(sample) = samples.last() else { return String::new() };
-    let values = [Some(sample.anon), Some(sample.shmem), Some(sample.file), sample.cache];
-    let value = values[kind].map_or("–".to_owned(), human);
-    let (name, colour, shade) = KINDS[kind];
+/// The legend: a title, the kinds, top of the stack first, as the chart shows it, and the limit.
+fn legend(figures: &Figures, row: usize, paint: Paint) -> String {
+    let (name, colour, shade, value) = match (row, figures.limit) {
+        (0, _) => return format!("{:>22}", figures.title),
+        (1..5, _) => {
+            let (name, colour, shade) = KINDS[4 - row];
+            (name, colour, shade, figures.values[4 - row])
+        }
+        (5, Some(limit)) => ("limit", LIMIT, '┄', Some(limit)),
+        _ => return String::new(),
+    };
+    let value = value.map_or("–".to_owned(), human);
+    let mark = if shade == '┄' { '┄' } else { '█' };
     match paint {
-        Paint::Colour => format!("\x1b[{colour}m█\x1b[0m {name:<9} {value:>10}"),
+        Paint::Colour => format!("\x1b[{colour}m{mark}\x1b[0m {name:<9} {value:>10}"),
         Paint::Plain => format!("{shade} {name:<9} {value:>10}"),
     }
 }
@@ -194,13 +253,14 @@ mod tests {
 
     #[test]
     fn the_plain_chart_shows_the_stack() {
-        let lines = chart(&growing(), 60, 7, Paint::Plain).join("\n");
+        let now = Figures::now(&growing()[40], None);
+        let lines = chart(&growing(), 60, 7, &now, Paint::Plain).join("\n");
         let wanted = "
-   600 MiB ░░░░░░░░░░░░░░░░░░░░░░░  ░ cache        500 MiB
-           ░░░░░░░░░░░░░░░░░░░▒▒▒▒  ▒ mapped       400 MiB
-           ░░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒  ▓ shared           0 B
-   300 MiB ░░░░░░░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  █ anonymous    100 MiB
-           ░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
+   600 MiB ░░░░░░░░░░░░░░░░░░░░░░░                     now
+           ░░░░░░░░░░░░░░░░░░░▒▒▒▒  ░ cache        500 MiB
+           ░░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒  ▒ mapped       400 MiB
+   300 MiB ░░░░░░░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  ▓ shared           0 B
+           ░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  █ anonymous    100 MiB
            ███████████████████████
            0 s                10 s";
         let trimmed: Vec<_> = lines.lines().map(str::trim_end).collect();
@@ -208,11 +268,33 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_not_far_is_a_line_and_the_legend_has_the_peaks() {
+        let peaks = Peaks { anon: 128 << 20, file: 400 << 20, cache: Some(500 << 20), ..Peaks::default() };
+        let figures = Figures::peaks(&peaks, Some(1000 << 20));
+        let lines = chart(&growing(), 60, 8, &figures, Paint::Plain).join("\n");
+        let wanted = "
+  1000 MiB ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄                    peak
+                                    ░ cache        500 MiB
+                                    ▒ mapped       400 MiB
+ 571.4 MiB ░░░░░░░░░░░░░░░░░░░░░░▒  ▓ shared           0 B
+           ░░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒  █ anonymous    128 MiB
+           ░░░░░░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  ┄ limit       1000 MiB
+           ███████████████████████
+           0 s                10 s";
+        let trimmed: Vec<_> = lines.lines().map(str::trim_end).collect();
+        assert_eq!(trimmed.join("\n"), wanted.trim_start_matches('\n'));
+        let far = Figures::now(&growing()[0], Some(1 << 40));
+        let lines = chart(&growing(), 60, 8, &far, Paint::Plain);
+        assert!(lines[0].contains("600 MiB") && lines[5].contains("limit          1 TiB"), "{lines:#?}");
+    }
+
+    #[test]
     fn no_line_is_wider_than_the_terminal_at_any_size() {
         for width in 0..140 {
             for height in 0..20 {
                 for paint in [Paint::Colour, Paint::Plain] {
-                    let lines = chart(&growing(), width, height, paint);
+                    let now = Figures::now(&growing()[3], Some(900 << 20));
+                    let lines = chart(&growing(), width, height, &now, paint);
                     assert_eq!(lines.len(), height);
                     assert!(lines.iter().all(|line| columns(line) <= width), "{width}×{height}");
                 }
@@ -232,7 +314,10 @@ mod tests {
     fn extreme_values_are_no_overflow() {
         let huge =
             Sample { anon: u64::MAX / 4, file: u64::MAX / 4, cache: Some(u64::MAX / 2), ..Sample::default() };
-        assert_eq!(chart(&[huge], 80, 8, Paint::Colour).len(), 8);
-        assert_eq!(chart(&[Sample::default()], 80, 8, Paint::Plain).len(), 8);
+        for limit in [None, Some(0), Some(u64::MAX)] {
+            let (now, none) = (Figures::now(&huge, limit), Figures::now(&Sample::default(), limit));
+            assert_eq!(chart(&[huge], 80, 8, &now, Paint::Colour).len(), 8);
+            assert_eq!(chart(&[Sample::default()], 80, 8, &none, Paint::Plain).len(), 8);
+        }
     }
 }

@@ -8,8 +8,8 @@
 //! `FADV_RANDOM`, or through a map) 10 to 37 ms. So a file is asked about in stripes, as many at a time as
 //! there is processor time for, and each stripe's number is exact as of when it was last asked for.
 
-use std::collections::HashSet;
-use std::ffi::CString;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, OsStr};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::cache::{Resident, of_range};
 use super::cpu_time;
-use super::fields::number;
+use super::maps::{Extents, data_files, parts, resident_bytes};
 
 /// Files found by themselves below this size are locales, byte code and logs.
 const SMALLEST_FOUND: u64 = 8 << 20;
@@ -50,10 +50,12 @@ pub struct Watched {
     pub first: Option<u64>,
     /// The most that it was.
     pub peak: u64,
-    /// How much of it one process had mapped when that was first looked at, if ever.
-    pub mapped_first: Option<u64>,
-    /// The most of it that one process was seen to have mapped.
-    pub mapped_peak: u64,
+    /// How much of it one process had mapped when the watch began.
+    pub mapped_first: u64,
+    /// The most of it that one process was seen to have mapped, if that was looked at.
+    pub mapped_peak: Option<u64>,
+    /// What the maps of several processes cover of it.
+    shared: u64,
     name: CString,
     stripe: u64,
     /// What was found in each stripe; `None` before it was first asked for.
@@ -69,6 +71,17 @@ pub struct Files {
     wanted: Vec<String>,
     by_themselves: bool,
     next: usize,
+    /// What the processes have mapped besides, at the most; `None` where that is not known.
+    others: Option<AtMost>,
+}
+
+/// The most that some processes can have mapped together, each file counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtMost {
+    /// Of files on disk.
+    pub file: u64,
+    /// Of files that live in memory.
+    pub shmem: u64,
 }
 
 /// What is in the page cache of all watched files together.
@@ -136,37 +149,97 @@ impl Files {
         }
     }
 
-    /// Adds what the processes have mapped or open: regular files of some size that are not programs.
-    pub fn find_by_themselves(&mut self, pids: impl Iterator<Item = u32>) {
-        if !self.by_themselves {
-            return;
-        }
+    /// Looks at what the processes have mapped or open. Adds the regular files of some size that are not
+    /// programs, if files are to be found by themselves, and learns how much can be mapped at the most.
+    pub fn look_at(&mut self, pids: impl Iterator<Item = u32>) {
+        let mut extents = Extents::default();
+        let mut all_read = true;
         for pid in pids {
-            let mut paths = open_files(pid);
-            paths.extend(
-                std::fs::read(format!("/proc/{pid}/maps")).iter().flat_map(|text| mapped_files(text)),
-            );
-            for path in paths {
-                let large = std::fs::metadata(&path)
-                    .is_ok_and(|meta| meta.is_file() && meta.size() >= SMALLEST_FOUND);
-                if large && self.list.len() < MOST_FOUND {
-                    self.add(&path);
+            let Ok(text) = std::fs::read(format!("/proc/{pid}/maps")) else {
+                // It has ended, or it is somebody else's.
+                all_read &= !Path::new(&format!("/proc/{pid}")).exists();
+                continue;
+            };
+            extents.add(&text);
+            if self.by_themselves {
+                for path in open_files(pid).into_iter().chain(data_files(&text)) {
+                    let large = std::fs::metadata(&path)
+                        .is_ok_and(|meta| meta.is_file() && meta.size() >= SMALLEST_FOUND);
+                    if large && self.list.len() < MOST_FOUND {
+                        self.add(&path);
+                    }
                 }
             }
         }
+        self.others = all_read.then(|| self.cover(&extents));
     }
 
-    /// Asks how much of each file one process has mapped. The kernel walks its page tables for that, some
-    /// milliseconds for a large one.
-    pub fn measure_mapped(&mut self, pid: u32) {
-        let Ok(text) = std::fs::read(format!("/proc/{pid}/smaps")) else { return };
-        let mapped = mapped_bytes(&text);
+    /// Notes what several processes cover of each watched file, and returns the rest.
+    fn cover(&mut self, extents: &Extents) -> AtMost {
+        let mut others = AtMost::default();
+        let places: HashMap<PathBuf, usize> =
+            self.list.iter_mut().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
+        for file in &mut self.list {
+            file.shared = 0;
+        }
+        for extent in extents.files() {
+            match places.get(&extent.path) {
+                // Of a file that one process has mapped alone nothing counts twice, and what is cached may
+                // be known a little late.
+                Some(place) if extent.processes > 1 => self.list[*place].shared = extent.bytes(),
+                _ => {
+                    others.file += extent.bytes();
+                    others.shmem += if extent.may_be_memory { extent.bytes() } else { 0 };
+                }
+            }
+        }
+        others
+    }
+
+    /// The most that the processes last looked at can have mapped together: a page of a file that several
+    /// have mapped is in the page cache once. `None` where their maps could not be read.
+    pub fn at_most(&self) -> Option<AtMost> {
+        let mut most = self.others?;
+        for file in self.list.iter().filter(|file| file.shared > 0) {
+            let bytes = file.now.bytes().map_or(file.shared, |cached| cached.min(file.shared));
+            *(if file.in_memory { &mut most.shmem } else { &mut most.file }) += bytes;
+        }
+        Some(most)
+    }
+
+    /// Notes what a process has mapped of the files as the watch begins, and returns the sum of those on
+    /// disk. The page tables are walked only where one of them is mapped at all.
+    pub fn begin_with(&mut self, pid: u32) -> u64 {
+        let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let watched = |path: &[u8]| self.known.contains(Path::new(OsStr::from_bytes(path)));
+        if !parts(&text).any(|part| watched(part.path)) {
+            return 0;
+        }
+        let sum = self.measure_mapped(pid);
+        for file in &mut self.list {
+            file.mapped_first = file.mapped_peak.unwrap_or(0);
+        }
+        sum
+    }
+
+    /// Asks how much of each file one process has mapped, and returns the sum of those on disk. The kernel
+    /// walks its page tables for that, some milliseconds for a large one.
+    pub fn measure_mapped(&mut self, pid: u32) -> u64 {
+        let Ok(text) = std::fs::read(format!("/proc/{pid}/smaps")) else { return 0 };
+        let mapped = resident_bytes(&text);
+        let mut sum = 0;
         for file in &mut self.list {
             let parts = mapped.iter().filter(|(path, _)| *path == file.path.as_os_str().as_bytes());
             let bytes = parts.map(|(_, bytes)| bytes).sum();
-            file.mapped_first.get_or_insert(bytes);
-            file.mapped_peak = file.mapped_peak.max(bytes);
+            file.mapped_peak = file.mapped_peak.max(Some(bytes));
+            sum += if file.in_memory { 0 } else { bytes };
         }
+        sum
+    }
+
+    /// The files that are on a disk: pages of the others are not a cache.
+    pub fn on_disk(&self) -> impl Iterator<Item = &Watched> {
+        self.list.iter().filter(|file| !file.in_memory)
     }
 
     fn add(&mut self, path: &Path) {
@@ -185,8 +258,9 @@ impl Files {
             now: Resident::Unknown(NOT_YET),
             first: None,
             peak: 0,
-            mapped_first: None,
-            mapped_peak: 0,
+            mapped_first: 0,
+            mapped_peak: None,
+            shared: 0,
             name,
             stripe,
             // Twice as many as now, because files that are being written grow.
@@ -265,6 +339,11 @@ impl Watched {
         around && has_time()
     }
 
+    /// How much more of it one process came to have mapped while it was watched, as far as that was looked at.
+    pub fn mapped_rise(&self) -> u64 {
+        self.mapped_peak.unwrap_or(0).saturating_sub(self.mapped_first)
+    }
+
     /// How much of it came into the cache while it was watched, at the most.
     pub fn rise(&self) -> u64 {
         self.peak.saturating_sub(self.first.unwrap_or(self.peak))
@@ -278,42 +357,6 @@ fn open_files(pid: u32) -> Vec<PathBuf> {
     paths
         .filter(|path| path.is_absolute() && !path.starts_with("/proc") && !path.starts_with("/sys"))
         .collect()
-}
-
-/// The data files in `/proc/PID/maps`: lines like
-/// `7f00-7f01 r--s 00000000 fe:00 1234    /data/train.bin`. A file with an executable part is a program.
-fn mapped_files(text: &[u8]) -> Vec<PathBuf> {
-    let (mut data, mut programs) = (Vec::new(), HashSet::new());
-    for line in text.split(|byte| *byte == b'\n') {
-        let Some(path) = line.iter().position(|byte| *byte == b'/').map(|start| &line[start..]) else {
-            continue;
-        };
-        if path.ends_with(b" (deleted)") || path.windows(3).any(|part| part == b".so") {
-            continue;
-        }
-        let rights = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-        if rights.contains(&b'x') {
-            programs.insert(path);
-        } else if !data.contains(&path) {
-            data.push(path);
-        }
-    }
-    data.retain(|path| !programs.contains(path));
-    data.into_iter().map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path))).collect()
-}
-
-/// The `Rss` of every part of a file in `/proc/PID/smaps`: a line as in `maps`, then lines `Name:   17 kB`.
-fn mapped_bytes(text: &[u8]) -> Vec<(&[u8], u64)> {
-    let mut found = Vec::new();
-    let mut path = None;
-    for line in text.split(|byte| *byte == b'\n') {
-        if line.first().is_some_and(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte)) {
-            path = line.iter().position(|byte| *byte == b'/').map(|start| &line[start..]);
-        } else if let (Some(path), Some(rest)) = (path, line.strip_prefix(b"Rss:")) {
-            found.push((path, number(rest).unwrap_or(0).saturating_mul(1024)));
-        }
-    }
-    found
 }
 
 #[cfg(test)]
@@ -386,48 +429,15 @@ mod tests {
     }
 
     #[test]
-    fn programs_and_their_data_segments_are_not_data() {
-        let maps = b"\
-5500-5501 r--p 00000000 fe:00 1  /usr/bin/python3.11
-5501-5502 r-xp 00001000 fe:00 1  /usr/bin/python3.11
-7f00-7f01 r--p 00000000 fe:00 2  /usr/lib/libc.so.6
-7f02-7f03 r--s 00000000 fe:00 3  /data/my train.bin
-7f04-7f05 rw-s 00000000 00:01 4  /dev/shm/torch_1
-7f06-7f07 r--s 00000000 fe:00 5  /data/old.bin (deleted)
-7f08-7f09 rw-p 00000000 00:00 0  [heap]
-7f0a-7f0b rw-p 00000000 00:00 0
-";
-        let found = mapped_files(maps);
-        assert_eq!(found, [PathBuf::from("/data/my train.bin"), PathBuf::from("/dev/shm/torch_1")]);
-    }
-
-    #[test]
-    fn what_is_mapped_of_a_file_is_added_up() {
-        let smaps = b"\
-7f00-7f01 r--s 00000000 fe:00 3  /data/my train.bin
-Size:                 64 kB
-Rss:                  12 kB
-Pss:                   4 kB
-7f02-7f03 r--s 00010000 fe:00 3  /data/my train.bin
-Rss:                   8 kB
-af04-af05 rw-p 00000000 00:00 0
-Rss:                 999 kB
-";
-        let path = &b"/data/my train.bin"[..];
-        assert_eq!(mapped_bytes(smaps), [(path, 12 << 10), (path, 8 << 10)]);
-        assert_eq!(mapped_bytes(b"Rss: 5 kB\n\nRss:\n7f"), []);
-    }
-
-    #[test]
     fn what_we_have_open_is_found_by_itself() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(SMALLEST_FOUND).unwrap();
         let mut files = Files::new(&["auto".into()]);
-        files.find_by_themselves(std::iter::once(std::process::id()));
+        files.look_at(std::iter::once(std::process::id()));
         let path = file.path().canonicalize().unwrap();
         assert!(files.list().iter().any(|watched| watched.path == path));
         let mut nothing = Files::new(&[]);
-        nothing.find_by_themselves(std::iter::once(std::process::id()));
+        nothing.look_at(std::iter::once(std::process::id()));
         assert!(nothing.list().is_empty());
     }
 }

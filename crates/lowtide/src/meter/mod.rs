@@ -9,9 +9,10 @@
 //! | [`process`] | one process: heap, mapped pages, page tables, faults, bytes read |
 //! | [`tree`] | a process and all that it starts |
 //! | [`cache`] | the page cache of one file, or the honest answer that nobody may know |
-//! | [`files`] | which files are watched, and how much of each is cached |
+//! | [`files`], `maps` | which files are watched, how much of each is cached, how much is mapped at the most |
 //! | [`cgroup`] | the limits that apply here, and the [`room`] that is left |
 //! | [`sampler`], [`series`] | all of it again and again, in a fixed amount of memory |
+//! | [`ending`] | how a run ended, and whether the kernel ended it for want of memory |
 //! | [`trend`], [`verdict`], [`words`] | what the samples mean: pure functions |
 //! | [`recording`] | a run that is over, as JSON and as a page |
 //! | [`background`] | [`Meter`]: all of it from a thread beside the work |
@@ -19,9 +20,11 @@
 pub mod background;
 pub mod cache;
 pub mod cgroup;
+pub mod ending;
 mod fields;
 pub mod files;
 mod json;
+mod maps;
 mod pace;
 pub mod process;
 pub mod recording;
@@ -35,6 +38,7 @@ pub mod words;
 pub use background::Meter;
 pub use cache::Resident;
 pub use cgroup::{Room, room};
+pub use ending::{Ended, Exit};
 pub use files::Files;
 pub use recording::{Recording, escape, save};
 pub use sampler::{Interval, Sampler};

@@ -340,7 +340,17 @@ mod tests {
             .args(["if=/dev/zero", "of=/dev/null", "bs=64M"])
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        // It is there once all of it was touched, however busy the machine is.
+        let touched = |proc: &mut Proc| {
+            proc.process(dd.id()).is_some_and(|seen| seen.anon >= 64 << 20)
+                && proc.io(dd.id()).is_some_and(|read| read.by_calls >= 64 << 20)
+        };
+        for _ in 0..1000 {
+            if touched(&mut proc) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         let seen = proc.process(dd.id()).unwrap();
         let share = proc.share(dd.id()).unwrap();
         let read = proc.io(dd.id()).unwrap();

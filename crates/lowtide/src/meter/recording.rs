@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use super::cache::Resident;
 use super::cgroup::Level;
+use super::ending::{By, Ended, Killed, Who, signal_name};
 use super::json::Json;
 use super::sampler::{Peaks, Sampler};
 use super::series::{FILE_CURVES, Sample};
-use super::tree::{Member, Root};
-use super::verdict::{Surroundings, Verdict, judge};
+use super::tree::Member;
+use super::verdict::{Sharing, Surroundings, Verdict, judge};
 use crate::error::{Error, Result};
 
 /// The page that the data is put into; it asks the network for nothing.
@@ -24,8 +25,10 @@ const PROCESSES: usize = 100;
 pub struct Recording {
     /// The command and its arguments, or what was watched instead.
     pub command: Vec<String>,
-    /// How the command ended: its code, or 128 and the signal's number. `None` if it was not ours.
-    pub exit_code: Option<i32>,
+    /// How the command ended. `None` if it was not ours.
+    pub ended: Option<Ended>,
+    /// Who ended it or one of its processes, if anybody did.
+    pub killed: Option<Killed>,
     /// The samples, folded where the run was long.
     pub samples: Vec<Sample>,
     /// The largest values, at full rate.
@@ -41,11 +44,12 @@ pub struct Recording {
     processes: Vec<Member>,
     processes_seen: u64,
     shares_known: bool,
+    shares_at: Option<f64>,
     files: Vec<FileRow>,
     limits: Vec<(String, u64)>,
     group: Option<Level>,
     machine: String,
-    ended: SystemTime,
+    at: SystemTime,
 }
 
 #[derive(Clone, Debug)]
@@ -63,12 +67,13 @@ impl Recording {
     pub fn new(
         mut sampler: Sampler,
         command: Vec<String>,
-        exit_code: Option<i32>,
+        ended: Option<Ended>,
         tolerance: Option<u64>,
     ) -> Self {
         let (cost, elapsed) = (sampler.cost(), sampler.elapsed());
         sampler.sample_last();
-        let surroundings = surroundings(&sampler, tolerance);
+        let killed = sampler.killed(ended);
+        let surroundings = Surroundings { killed: killed.clone(), ..surroundings(&sampler, tolerance) };
         let mut processes: Vec<_> = sampler.tree().members().copied().collect();
         processes.sort_by_key(|member| std::cmp::Reverse(member.peak_rss));
         processes.truncate(PROCESSES);
@@ -78,7 +83,7 @@ impl Recording {
             first: file.first,
             last: file.now,
             peak: file.peak,
-            mapped: file.mapped_first.map(|_| file.mapped_peak),
+            mapped: file.mapped_peak,
         });
         let mut limits = Vec::new();
         let group = sampler.limit().and_then(Level::again);
@@ -89,7 +94,8 @@ impl Recording {
         limits.extend(total.map(|bytes| ("memory of this machine".to_owned(), bytes)));
         let mut recording = Self {
             command,
-            exit_code,
+            ended,
+            killed,
             peaks: sampler.peaks(),
             verdict: judge(&[], &surroundings),
             elapsed,
@@ -98,11 +104,12 @@ impl Recording {
             processes,
             processes_seen: sampler.tree().seen,
             shares_known: sampler.tree().shares_known,
+            shares_at: sampler.tree().shares_at,
             files: files.collect(),
             limits,
             group,
             machine: machine(),
-            ended: SystemTime::now(),
+            at: SystemTime::now(),
             samples: Vec::new(),
         };
         recording.samples = sampler.into_series();
@@ -113,6 +120,11 @@ impl Recording {
     /// The verdict if the run ended now.
     pub fn so_far(sampler: &Sampler) -> Verdict {
         judge(sampler.series(), &surroundings(sampler, None))
+    }
+
+    /// The nearest limit of a control group, if there is one.
+    pub fn limit(&self) -> Option<u64> {
+        self.group.as_ref()?.limit
     }
 
     /// What looking cost, as a part of one core.
@@ -172,14 +184,15 @@ impl Recording {
                 ("peak_bytes", level.peak.into()),
             ])
         });
-        let ended = self.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let ended = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         vec![
             ("version", 1_u64.into()),
             ("verdict", self.verdict.word.as_str().into()),
             ("sentence", self.verdict.sentence.as_str().into()),
             ("advice", self.verdict.advice.as_str().into()),
             ("command", self.command.iter().map(String::as_str).collect()),
-            ("exit_code", self.exit_code.map(f64::from).into()),
+            ("exit_code", self.ended.map(|ended| f64::from(ended.exit.code())).into()),
+            ("killed", self.killed.as_ref().map_or(Json::Null, killed_object)),
             ("ended_at", ended.as_secs_f64().into()),
             ("seconds", self.elapsed.as_secs_f64().into()),
             ("peak_anon_bytes", self.peaks.anon.into()),
@@ -194,6 +207,8 @@ impl Recording {
             ("processes", self.processes.iter().map(process_object).collect()),
             ("processes_seen", self.processes_seen.into()),
             ("shares_known", Json::Bool(self.shares_known)),
+            ("shares_measured_at", self.shares_at.into()),
+            ("peak_file_doubt_bytes", self.peaks.file_doubt.into()),
             ("files", self.files.iter().map(FileRow::object).collect()),
             ("limits", limits.collect()),
             ("cgroup", group),
@@ -223,20 +238,48 @@ impl Recording {
 }
 
 fn surroundings(sampler: &Sampler, tolerance: Option<u64>) -> Surroundings {
-    let on_disk = || sampler.files().list().iter().filter(|file| !file.in_memory);
+    let on_disk = || sampler.files().on_disk();
     Surroundings {
         room: sampler.room().clone(),
         files_bytes: on_disk().map(|file| file.size).sum(),
         files_rise: on_disk().map(super::files::Watched::rise).sum(),
-        // A command that we started had mapped nothing before we looked.
-        mapped_rise: match sampler.tree().root() {
-            Root::Below(_) => on_disk().map(|file| file.mapped_peak).sum(),
-            Root::Process(_) => {
-                on_disk().map(|file| file.mapped_peak - file.mapped_first.unwrap_or(file.mapped_peak)).sum()
-            }
-        },
+        mapped_rise: on_disk().map(super::files::Watched::mapped_rise).sum(),
+        killed: None,
+        sharing: sharing(sampler),
         tolerance,
     }
+}
+
+fn sharing(sampler: &Sampler) -> Sharing {
+    let peaks = sampler.peaks();
+    match sampler.tree().shares_at {
+        _ if peaks.processes <= 1 => Sharing::Alone,
+        Some(at) if sampler.tree().shares_known => Sharing::Told { at, doubt: peaks.file_doubt },
+        _ => Sharing::Untold,
+    }
+}
+
+fn killed_object(killed: &Killed) -> Json {
+    let (pid, command) = match &killed.who {
+        Who::Command { pid } => (Some(*pid), None),
+        Who::Probably { pid, name, .. } => (Some(*pid), Some(name.as_str())),
+        Who::Someone => (None, None),
+    };
+    let (by, number, group) = match &killed.by {
+        By::Limit { path, limit } => ("cgroup limit", 9, Some((path, *limit))),
+        By::Machine => ("machine out of memory", 9, None),
+        By::Signal { number, .. } => ("signal", *number, None),
+    };
+    Json::Object(vec![
+        ("by", by.into()),
+        ("signal", signal_name(number).as_str().into()),
+        ("out_of_memory", Json::Bool(killed.by.is_out_of_memory())),
+        ("is_the_command", Json::Bool(matches!(killed.who, Who::Command { .. }))),
+        ("pid", pid.map(u64::from).into()),
+        ("command", command.into()),
+        ("cgroup", group.as_ref().map_or(Json::Null, |(path, _)| path.to_string_lossy().as_ref().into())),
+        ("limit_bytes", group.map(|(_, limit)| limit).into()),
+    ])
 }
 
 impl FileRow {

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::{self, Level, Room, Version};
 use super::cpu_time;
+use super::ending::{self, Counts, Ended, Killed, Who};
 use super::fields::number;
 use super::files::{Cached, Files};
 use super::pace::Pace;
 use super::process::Proc;
 use super::series::{FILE_CURVES, Sample, Series};
 use super::tree::{Root, Totals, Tree};
+use super::verdict::WHOLE_FILE;
 use crate::error::Result;
 
 /// How often a process tree is looked at unless told otherwise.
@@ -36,6 +38,9 @@ const FILES_AT_FIRST: Duration = Duration::from_millis(8);
 /// and so much at the end, when nobody is disturbed any more.
 const FILES_AT_LAST: Duration = Duration::from_millis(250);
 
+/// How often new files and maps are looked for, at most.
+const FINDING: Duration = Duration::from_millis(250);
+
 /// Looks at a process tree.
 #[derive(Debug)]
 pub struct Sampler {
@@ -48,6 +53,7 @@ pub struct Sampler {
     group: Option<Group>,
     room: Room,
     room_read: Instant,
+    counts: Counts,
     cached: Cached,
     peaks: Peaks,
     latest: Sample,
@@ -59,9 +65,13 @@ pub struct Sampler {
     shares_pace: Pace,
     machine_pace: Pace,
     mapped_pace: Pace,
-    /// `RssFile` when it was last looked at which files that is.
-    mapped_at: u64,
+    /// How many times page tables were walked for the watched files.
+    mapped_looks: u32,
     finding_pace: Pace,
+    /// What is mapped with shared pages counted as if they were not, now and when maps were last read.
+    unbounded: u64,
+    unbounded_then: u64,
+    begun: bool,
 }
 
 /// How often to look.
@@ -88,6 +98,8 @@ pub struct Peaks {
     pub rss: u64,
     /// Processes alive at once.
     pub processes: u32,
+    /// How much of the peak of mapped file pages may be pages that count more than once.
+    pub file_doubt: u64,
 }
 
 /// The control group whose limit is nearest, held open.
@@ -114,6 +126,7 @@ impl Sampler {
             group: nearest_group(&pid),
             room: cgroup::room_at(Path::new("/"), &pid),
             room_read: Instant::now(),
+            counts: Counts::read(Path::new("/"), &pid),
             cached: Cached::default(),
             peaks: Peaks::default(),
             latest: Sample::default(),
@@ -123,10 +136,14 @@ impl Sampler {
             tree_pace: Pace::new(INTERVAL, 0.0025),
             files_spent: Duration::ZERO,
             shares_pace: Pace::new(SHARES, 0.001),
-            mapped_at: 0,
+            mapped_looks: 0,
             mapped_pace: Pace::new(Duration::from_secs(1), 0.0008),
             machine_pace: Pace::new(Duration::from_secs(1), 0.0005),
-            finding_pace: Pace::new(Duration::from_millis(250), 0.001),
+            finding_pace: Pace::new(FINDING, 0.001),
+            unbounded: 0,
+            unbounded_then: 0,
+            // A command that we started had mapped nothing before.
+            begun: matches!(root, Root::Below(_)),
         })
     }
 
@@ -138,11 +155,13 @@ impl Sampler {
         let looked = cpu_time();
         self.tree_pace.spent(looked.saturating_sub(begin));
         if self.shares_are_due(&totals) {
-            self.tree.measure_shares(&mut self.proc);
+            self.tree.measure_shares(&mut self.proc, seconds);
             self.shares_pace.spent(cpu_time().saturating_sub(looked));
         }
         let allowed = FILES_AT_FIRST + self.started.elapsed().mul_f64(FILES_SHARE);
         self.measure_files(allowed.saturating_sub(self.files_spent));
+        let (file, shmem) = self.counted_once(&totals);
+        self.unbounded = totals.file;
         let before = self.latest;
         let (available, pressure_us) = if self.machine_pace.is_due() {
             let begin = cpu_time();
@@ -156,8 +175,8 @@ impl Sampler {
             seconds,
             processes: totals.processes,
             anon: totals.anon,
-            file: totals.file,
-            shmem: totals.shmem.max(self.cached.in_memory),
+            file,
+            shmem: shmem.max(self.cached.in_memory),
             rss: totals.rss,
             pss: self.tree.pss,
             page_tables: totals.page_tables,
@@ -174,6 +193,12 @@ impl Sampler {
         };
         // After the last process has gone there is nothing to say about memory.
         if totals.processes > 0 {
+            // A peak that lasts may become certain.
+            if self.latest.file > self.peaks.file {
+                self.peaks.file_doubt = self.doubt();
+            } else if self.latest.file >= self.peaks.file / 50 * 49 {
+                self.peaks.file_doubt = self.peaks.file_doubt.min(self.doubt());
+            }
             self.peaks.include(&self.latest);
             self.series.push(&self.latest);
             self.taken += 1;
@@ -182,13 +207,29 @@ impl Sampler {
         &self.latest
     }
 
+    /// Mapped and shared pages of the tree. What came since the shares were measured is taken for each
+    /// process's own, so it is bounded by what all of them can have mapped; and one process has what it has.
+    fn counted_once(&self, totals: &Totals) -> (u64, u64) {
+        let [file, shmem] = totals.largest;
+        match self.files.at_most() {
+            Some(most) if totals.processes > 1 => {
+                (totals.file.min(most.file).max(file), totals.shmem.min(most.shmem).max(shmem))
+            }
+            _ => (totals.file, totals.shmem),
+        }
+    }
+
     /// The kernel walks every page table for the shares, so what that will cost is known before. Several
     /// processes need a first look, or what they share counts several times; one alone can wait for it.
     fn shares_are_due(&self, totals: &Totals) -> bool {
-        const WALK: Duration = Duration::from_nanos(100);
+        // Measured: 34 ns a page of a mapped file.
+        const WALK: Duration = Duration::from_nanos(50);
+        // Where most of what is counted may be shared, a better answer is worth more.
+        const DOUBTFUL: f64 = 5.0;
         let pages = u32::try_from(totals.rss / 4096).unwrap_or(u32::MAX);
         let least = if totals.processes > 1 { SHARES } else { SHARES_ALONE };
-        let pause = least.max((WALK * pages).div_f64(self.shares_pace.share));
+        let share = self.shares_pace.share * if self.doubt() > self.latest.file / 2 { DOUBTFUL } else { 1.0 };
+        let pause = least.max((WALK * pages).div_f64(share));
         match self.shares_pace.last {
             Some(then) => totals.processes > 0 && then.elapsed() >= pause.mul_f64(0.9),
             None => {
@@ -215,39 +256,81 @@ impl Sampler {
 
     /// Looks for new files and at the limits, when it is time to. May allocate.
     pub fn look_around(&mut self) {
-        if self.finding_pace.is_due() && !self.tree.live().is_empty() {
+        if self.tree.live().is_empty() {
+            return;
+        }
+        if self.finding_pace.is_due() || self.maps_are_old() {
             let begin = cpu_time();
             self.files.find_named();
-            self.files.find_by_themselves(self.tree.live().iter().map(|member| member.last.pid));
-            self.measure_mapped();
+            self.files.look_at(self.tree.live().iter().map(|member| member.last.pid));
+            self.unbounded_then = self.unbounded;
             if self.room_read.elapsed() > Duration::from_secs(1) {
-                self.room = cgroup::room_at(Path::new("/"), &self.tree.live()[0].last.pid.to_string());
+                let pid = self.tree.live()[0].last.pid.to_string();
+                self.room = cgroup::room_at(Path::new("/"), &pid);
+                // A command may have moved into a group of its own.
+                self.counts.include(Counts::read(Path::new("/"), &pid));
                 self.room_read = Instant::now();
             }
             let spent = cpu_time().saturating_sub(begin);
             self.finding_pace.spent(spent);
             self.cpu += spent;
         }
+        let begin = cpu_time();
+        if self.begun {
+            self.measure_mapped();
+        } else {
+            self.begin();
+        }
+        self.cpu += cpu_time().saturating_sub(begin);
     }
 
-    /// How much of the files is mapped matters once it may be most of them, and again when that has grown
-    /// by a tenth: a handful of times in a run, less often where looking is dear.
+    /// Whether so much was mapped since maps were last read that they may be others by now.
+    fn maps_are_old(&self) -> bool {
+        let old = self.finding_pace.last.is_none_or(|last| last.elapsed() >= FINDING);
+        old && self.unbounded > self.latest.file && self.unbounded / 3 > self.unbounded_then / 2
+    }
+
+    /// Notes what processes that were there before us have mapped already: only what comes is a rise.
+    fn begin(&mut self) {
+        self.begun = true;
+        for place in 0..self.tree.live().len() {
+            let pid = self.tree.live()[place].last.pid;
+            let found = self.files.begin_with(pid);
+            self.tree.looked_at(pid, found);
+        }
+    }
+
+    /// How much of the files one process has mapped matters once it may be most of them, which the cheap
+    /// counters tell, and again while that may be a twentieth more. So the page tables are walked a handful
+    /// of times in a run, less often where that is dear.
     fn measure_mapped(&mut self) {
         const DEAR: Duration = Duration::from_millis(10);
-        let size: u64 = self.files.list().iter().map(|file| file.size).sum();
-        let enough = (size / 20 * 17).max(self.mapped_at.saturating_add(size / 10));
-        if size == 0
-            || self.latest.file < enough
-            || (self.mapped_pace.cost > DEAR && !self.mapped_pace.is_due())
+        const AT_ONCE: u32 = 3;
+        let (mut size, mut known) = (0, 0);
+        for file in self.files.on_disk() {
+            size += file.size;
+            known += file.mapped_peak.unwrap_or(0);
+        }
+        let Some(most) = self.tree.live().iter().max_by_key(|member| member.mapped_at_most()) else { return };
+        let (pid, possible) = (most.last.pid, most.mapped_at_most().min(size));
+        if size < WHOLE_FILE
+            || possible < (size / 5 * 4).max(known + size / 20)
+            || (self.mapped_looks >= AT_ONCE && self.mapped_pace.cost > DEAR && !self.mapped_pace.is_due())
         {
             return;
         }
         let begin = cpu_time();
-        if let Some(most) = self.tree.live().iter().max_by_key(|member| member.last.file) {
-            self.files.measure_mapped(most.last.pid);
-            self.mapped_at = self.latest.file;
-        }
+        let found = self.files.measure_mapped(pid);
+        self.tree.looked_at(pid, found);
+        self.mapped_looks += 1;
         self.mapped_pace.spent(cpu_time().saturating_sub(begin));
+    }
+
+    /// How much of the mapped pages counted now may count more than once: what is beyond the largest
+    /// process, and beyond what was left when shared pages were last told apart.
+    pub fn doubt(&self) -> u64 {
+        let largest = self.tree.live().iter().map(|member| member.last.file).max().unwrap_or(0);
+        self.latest.file.saturating_sub(largest.max(self.tree.pss_file))
     }
 
     /// How long to wait before the next sample.
@@ -293,6 +376,16 @@ impl Sampler {
     /// The room that there was when a process was last alive, and what decided it.
     pub fn room(&self) -> &Room {
         &self.room
+    }
+
+    /// Who ended the command or another process of the tree, if anybody did.
+    pub fn killed(&self, ended: Option<Ended>) -> Option<Killed> {
+        let largest = self.tree.largest_ended().map(|member| Who::Probably {
+            pid: member.last.pid,
+            name: member.name(),
+            rss: member.last.rss(),
+        });
+        ending::judge(ended, largest, &self.counts, &self.counts.again(Path::new("/")))
     }
 
     /// The nearest limit of a control group.

@@ -40,6 +40,8 @@ pub struct Member {
     pub peak_rss: u64,
     /// Bytes read from disk.
     pub read_bytes: u64,
+    /// `RssFile` when its page tables were last walked for the watched files, and what was found of them.
+    looked: (u64, u64),
     /// How much less than the whole its own share of anonymous, file and shared pages was, once measured.
     others: Option<[u64; 3]>,
     name: [u8; NAME],
@@ -51,6 +53,13 @@ impl Member {
     /// Its command line, cut to a line's length.
     pub fn name(&self) -> String {
         String::from_utf8_lossy(&self.name[..self.name_length]).into_owned()
+    }
+
+    /// How much of the watched files it can have mapped: what was found when they were last looked for, and
+    /// all that came since.
+    pub fn mapped_at_most(&self) -> u64 {
+        let (then, found) = self.looked;
+        found + self.last.file.saturating_sub(then)
     }
 }
 
@@ -67,6 +76,8 @@ pub struct Totals {
     pub(super) major_faults: u64,
     pub(super) cpu_ticks: u64,
     pub(super) read_bytes: u64,
+    /// The largest `RssFile` and `RssShmem` of one process.
+    pub(super) largest: [u64; 2],
 }
 
 /// The processes below a root, alive and ended.
@@ -84,6 +95,10 @@ pub struct Tree {
     pub pss: Option<u64>,
     /// Whether the kernel told the shares of every process at the last asking.
     pub shares_known: bool,
+    /// The mapped file pages in those shares.
+    pub pss_file: u64,
+    /// When that was, in seconds.
+    pub shares_at: Option<f64>,
 }
 
 impl Tree {
@@ -101,12 +116,9 @@ impl Tree {
             seen: 0,
             pss: None,
             shares_known: false,
+            pss_file: 0,
+            shares_at: None,
         }
-    }
-
-    /// Where it starts.
-    pub fn root(&self) -> Root {
-        self.root
     }
 
     /// The processes alive at the last sample.
@@ -117,6 +129,11 @@ impl Tree {
     /// Everything that is remembered, alive first, then the ended ones.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.live.iter().chain(&self.ended)
+    }
+
+    /// The largest process that has ended, as it was when last seen.
+    pub fn largest_ended(&self) -> Option<&Member> {
+        self.ended.iter().max_by_key(|member| member.last.rss())
     }
 
     /// Looks at every process of the tree, and finds new ones.
@@ -206,9 +223,18 @@ impl Tree {
         }
     }
 
+    /// Notes that `found` bytes of the watched files are mapped into a process now.
+    pub fn looked_at(&mut self, pid: u32, found: u64) {
+        if let Ok(place) = self.live.binary_search_by_key(&pid, |member| member.last.pid) {
+            let member = &mut self.live[place];
+            member.looked = (member.last.file, found);
+        }
+    }
+
     /// Asks the kernel for every process's own share: slow, so at most once a second.
-    pub fn measure_shares(&mut self, proc: &mut Proc) {
+    pub fn measure_shares(&mut self, proc: &mut Proc, seconds: f64) {
         let mut sum = Some(0);
+        self.pss_file = 0;
         for member in &mut self.live {
             let share = proc.share(member.last.pid);
             member.others = share.map(|share| {
@@ -219,10 +245,12 @@ impl Tree {
                     last.shmem.saturating_sub(share.shmem),
                 ]
             });
+            self.pss_file += share.map_or(0, |share| share.file);
             sum = sum.zip(share).map(|(sum, share)| sum + share.total);
         }
         self.pss = sum;
         self.shares_known = sum.is_some();
+        self.shares_at = Some(seconds);
     }
 
     fn totals(&self) -> Totals {
@@ -240,6 +268,8 @@ impl Tree {
             totals.major_faults += process.major_faults;
             totals.cpu_ticks += process.cpu_ticks;
             totals.read_bytes += member.read_bytes;
+            let [most_file, most_shmem] = totals.largest;
+            totals.largest = [most_file.max(process.file), most_shmem.max(process.shmem)];
         }
         totals
     }
@@ -277,6 +307,7 @@ impl Member {
             peak_shmem: 0,
             peak_rss: 0,
             read_bytes: 0,
+            looked: (0, 0),
             others: None,
             name: [0; NAME],
             name_length: 0,

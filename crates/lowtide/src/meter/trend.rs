@@ -40,6 +40,13 @@ const MOST_WINDOWS: usize = 24;
 /// Below this many seconds after warm-up an allocator's first pools look like growth.
 pub const SHORTEST: f64 = 1.5;
 
+/// The part of a growth that the second half must have at least,
+const ENOUGH: f64 = 0.2;
+/// and where a long start was left out: half of it is a straight line, a fifth a curve that levels off.
+const EVEN: f64 = 0.4;
+/// A start may take up to this part of a run.
+const LONG_START: f64 = 0.4;
+
 /// Where warm-up ends in a run of `seconds`: imports and first buffers are not a trend.
 pub fn warm_up(seconds: f64) -> f64 {
     (seconds * 0.2).clamp(0.0, 60.0)
@@ -58,14 +65,31 @@ pub fn trend(points: &[(f64, u64)], tolerance: u64) -> Option<Trend> {
         return None;
     }
     let floors = without_release(&floors(points, begin, last, windows)).to_vec();
-    let (slope, low, high) = theil_sen(&floors)?;
-    let seconds = last - begin;
+    let found = of_floors(&floors, last - begin, tolerance, ENOUGH)?;
+    if found.shape != Shape::Levelled {
+        return Some(found);
+    }
+    // A start that took longer than warm-up makes a slow growth look like a level. What comes after it is
+    // looked at alone, and has to be even: a curve that levels off is not.
+    let begin = first + (last - first) * LONG_START;
+    let tail = &floors[floors.partition_point(|floor| floor.0 < begin)..];
+    let tail = if tail.len() < FEWEST_WINDOWS || last - begin < SHORTEST {
+        None
+    } else {
+        of_floors(tail, last - begin, tolerance, EVEN)
+    };
+    Some(tail.filter(|tail| tail.shape == Shape::Growing).unwrap_or(found))
+}
+
+/// The trend of `floors` over some `seconds`, of whose growth the second half must have a part.
+fn of_floors(floors: &[(f64, f64)], seconds: f64, tolerance: u64, second_half: f64) -> Option<Trend> {
+    let (slope, low, high) = theil_sen(floors)?;
     let level = floors[floors.len() / 2].1;
     let (growth, rise) = (slope * seconds, floors[floors.len() - 1].1 - floors[0].1);
-    let noise = (tolerance as f64).max(deepest_fall(&floors));
+    let noise = (tolerance as f64).max(deepest_fall(floors));
     let shape = if rise <= noise {
         Shape::Steady
-    } else if growth > noise && low > 0.0 && goes_on(&floors) {
+    } else if growth > noise && low > 0.0 && goes_on(floors, second_half) {
         Shape::Growing
     } else {
         Shape::Levelled
@@ -160,9 +184,9 @@ fn deepest_fall(points: &[(f64, f64)]) -> f64 {
     })
 }
 
-/// Whether at least three quarters of the time saw growth, and the second half a fifth of it: one step
+/// Whether at least three quarters of the time saw growth, and the second half its part of it: one step
 /// and a curve that levels off do not.
-fn goes_on(points: &[(f64, f64)]) -> bool {
+fn goes_on(points: &[(f64, f64)], second_half: f64) -> bool {
     let (first, last) = (points[0], points[points.len() - 1]);
     let rise = last.1 - first.1;
     let at = |quarter: usize| {
@@ -172,7 +196,7 @@ fn goes_on(points: &[(f64, f64)]) -> bool {
         a.1 + (b.1 - a.1) * (time - a.0) / (b.0 - a.0)
     };
     let grew = (0..4).filter(|quarter| at(quarter + 1) - at(*quarter) > rise * 0.06).count();
-    grew >= 3 && at(4) - at(2) > rise * 0.2
+    grew >= 3 && at(4) - at(2) > rise * second_half
 }
 
 #[cfg(test)]
@@ -266,6 +290,22 @@ mod tests {
         }
         let levels_off = run(20.0, |t| 1000.0 * (1.0 - (-t / 4.0).exp()));
         assert_eq!(shape(&levels_off), Some(Shape::Levelled));
+    }
+
+    #[test]
+    fn a_slow_leak_after_a_long_start_is_growth_and_levelling_off_is_not() {
+        for start in [0.5, 1.0, 1.4, 1.8] {
+            let leak = run(5.0, |t| 2.0 + 100.0 * (t / start).min(1.0) + 5.0 * (t - start).max(0.0));
+            let found = trend(&leak, TOLERANCE).unwrap();
+            assert_eq!(found.shape, Shape::Growing, "a start of {start} s");
+            assert!((found.per_second / MIB - 5.0).abs() < 1.0, "{found:?}");
+            let flat = run(5.0, |t| 2.0 + 100.0 * (t / start).min(1.0));
+            assert_ne!(shape(&flat), Some(Shape::Growing), "a start of {start} s");
+        }
+        for tau in [1.0, 2.0, 3.0, 4.0, 5.0] {
+            let levels_off = run(20.0, |t| 1000.0 * (1.0 - (-t / tau).exp()));
+            assert_ne!(shape(&levels_off), Some(Shape::Growing), "towards a level in {tau} s");
+        }
     }
 
     #[test]

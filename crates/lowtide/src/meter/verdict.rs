@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::cgroup::Room;
+use super::ending::Killed;
 use super::series::Sample;
 use super::trend::{Shape, Trend, trend};
 use super::words;
@@ -53,8 +54,28 @@ pub struct Surroundings {
     pub files_rise: u64,
     /// How much of them one process came to have mapped, as far as that was looked at.
     pub mapped_rise: u64,
+    /// Who ended the run or a part of it, if anybody did.
+    pub killed: Option<Killed>,
+    /// What several processes share.
+    pub sharing: Sharing,
     /// Growth of a curve up to this many bytes is none; `None` for 4 MiB or 2 % of its level.
     pub tolerance: Option<u64>,
+}
+
+/// What is known about pages that several processes share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sharing {
+    /// There was one process at a time.
+    Alone,
+    /// They count once, but for what came since they were last told apart.
+    Told {
+        /// When that was, in seconds since the start.
+        at: f64,
+        /// How much of the largest figure of mapped pages may count more than once.
+        doubt: u64,
+    },
+    /// The kernel did not tell, so they count once for each process.
+    Untold,
 }
 
 /// What the samples mean.
@@ -93,7 +114,7 @@ impl Verdict {
 }
 
 /// Below this a file that came in whole is no finding.
-const WHOLE_FILE: u64 = 64 << 20;
+pub(super) const WHOLE_FILE: u64 = 64 << 20;
 
 /// Judges a run.
 pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
@@ -130,7 +151,10 @@ pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
     } else {
         Word::Flat
     };
+    // What was killed at the limit does not grow towards it any more.
+    let ended = around.killed.as_ref().is_some_and(|killed| killed.by.is_out_of_memory());
     let rate = match word {
+        _ if ended => None,
         Word::Leak => growth.anon,
         Word::Shared => growth.shmem,
         _ => None,
@@ -141,7 +165,7 @@ pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
     Verdict {
         word,
         sentence: words::sentence(word, &growth, samples, around, limit_in),
-        advice: words::advice(word),
+        advice: words::advice(word, around.killed.as_ref()),
         growth,
         limit_in,
     }
@@ -151,6 +175,7 @@ pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
 mod tests {
     use super::*;
     use crate::meter::cgroup::Because;
+    use crate::meter::ending::{By, Who};
 
     const MIB: u64 = 1 << 20;
 
@@ -160,6 +185,8 @@ mod tests {
             files_bytes: 0,
             files_rise: 0,
             mapped_rise: 0,
+            killed: None,
+            sharing: Sharing::Alone,
             tolerance: None,
         }
     }
@@ -249,5 +276,51 @@ mod tests {
         let mapped = judge(&run(|t| [100.0, 0.0, 30.0 + 50.0 * t, 0.0]), &around());
         assert!(mapped.sentence.contains("RssFile") && mapped.sentence.contains("takes them back"));
         assert!(mapped.advice.contains("lowtide.open"));
+    }
+
+    #[test]
+    fn who_was_killed_by_what_comes_first_and_nothing_is_foretold_any_more() {
+        let limit = By::Limit { path: "/sys/fs/cgroup/job".into(), limit: 200 * MIB };
+        let killed = Killed { who: Who::Command { pid: 42 }, by: limit.clone() };
+        let samples = run(|t| [100.0 + 10.0 * t, 0.0, 0.0, 0.0]);
+        let verdict = judge(&samples, &Surroundings { killed: Some(killed), ..around() });
+        assert_eq!(verdict.word, Word::Leak);
+        let wanted = "The kernel killed the command (process 42) with SIGKILL for want of memory: control group \
+                      /sys/fs/cgroup/job had reached its limit of 200 MiB. Anonymous memory (RssAnon, the \
+                      program's own heap) kept growing by 10 MiB/s, and reached 199 MiB. The kernel cannot take \
+                      it back.";
+        assert_eq!(verdict.sentence, wanted);
+        assert_eq!(verdict.limit_in, None);
+        let worker = Who::Probably { pid: 43, name: "python worker.py".into(), rss: 150 * MIB };
+        let killed = Killed { who: worker, by: limit };
+        let verdict = judge(&samples[..5], &Surroundings { killed: Some(killed), ..around() });
+        assert_eq!(verdict.word, Word::Unknown);
+        assert!(verdict.sentence.starts_with(
+            "The kernel killed a process with SIGKILL for want of memory, by its size probably process 43 \
+             (python worker.py, 150 MiB): control group /sys/fs/cgroup/job had reached its limit of 200 MiB."
+        ));
+        assert!(verdict.advice.contains("limit"), "{}", verdict.advice);
+        let by = By::Signal { number: 9, counted: true };
+        let killed = Killed { who: Who::Command { pid: 42 }, by };
+        let verdict = judge(&samples, &Surroundings { killed: Some(killed), ..around() });
+        assert!(
+            verdict
+                .sentence
+                .starts_with("The command (process 42) was ended by SIGKILL. The kernel counted no")
+        );
+        assert!(verdict.limit_in.is_some());
+    }
+
+    #[test]
+    fn what_may_count_twice_is_said_where_it_is_much() {
+        let samples = run(|t| [100.0, 0.0, 30.0 + 50.0 * t, 0.0]);
+        let words = |sharing| judge(&samples, &Surroundings { sharing, ..around() }).sentence;
+        assert!(!words(Sharing::Told { at: 1.0, doubt: 10 * MIB }).contains("share"));
+        let doubtful = words(Sharing::Told { at: 1.2, doubt: 400 * MIB });
+        assert!(
+            doubtful.contains("Up to 400 MiB") && doubtful.contains("1.2 s after the start"),
+            "{doubtful}"
+        );
+        assert!(words(Sharing::Untold).contains("count once for each"));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::ending::{By, Killed, Who, signal_name};
 use super::series::Sample;
 use super::trend::{Shape, Trend};
-use super::verdict::{Growth, Surroundings, Word};
+use super::verdict::{Growth, Sharing, Surroundings, Word};
 use crate::budget::human;
 
 pub(super) fn sentence(
@@ -23,7 +24,8 @@ pub(super) fn sentence(
             duration(time)
         )
     });
-    match word {
+    let ending = around.killed.as_ref().map_or(String::new(), ending);
+    let verdict = match word {
         Word::Leak => format!(
             "Anonymous memory (RssAnon, the program's own heap) {}, and reached {}. \
              The kernel cannot take it back.{limit}",
@@ -66,11 +68,74 @@ pub(super) fn sentence(
             human(peak(samples, |sample| sample.anon)),
             human(peak(samples, |sample| sample.file))
         ),
+    };
+    let sharing = match word {
+        Word::Mapped | Word::Flat => sharing(around.sharing, peak(samples, |sample| sample.file)),
+        _ => String::new(),
+    };
+    ending + &verdict + &sharing
+}
+
+/// Who was killed by what, as a sentence of its own.
+fn ending(killed: &Killed) -> String {
+    let who = match &killed.who {
+        Who::Command { pid } => format!("the command (process {pid})"),
+        Who::Probably { .. } | Who::Someone => "a process".to_owned(),
+    };
+    let probably = match &killed.who {
+        Who::Probably { pid, name, rss } => {
+            format!(", by its size probably process {pid} ({name}, {})", human(*rss))
+        }
+        Who::Command { .. } | Who::Someone => String::new(),
+    };
+    match &killed.by {
+        By::Limit { path, limit } => format!(
+            "The kernel killed {who} with SIGKILL for want of memory{probably}: control group {} had reached its \
+             limit of {}. ",
+            path.display(),
+            human(*limit)
+        ),
+        By::Machine => format!(
+            "The kernel killed {who} with SIGKILL for want of memory{probably}: this machine had none left. "
+        ),
+        By::Signal { number, counted } => {
+            let name = signal_name(*number);
+            let why = match (*number, counted) {
+                (9, true) => {
+                    " The kernel counted no kill for want of memory here, so somebody sent it: a person, a \
+                     scheduler, or a guard like systemd-oomd."
+                }
+                (9, false) => " Whether that was for want of memory is not known here.",
+                _ => "",
+            };
+            format!("T{} was ended by {name}.{why} ", &who[1..])
+        }
     }
 }
 
-pub(super) fn advice(word: Word) -> String {
+/// What may count more than once, where that is a good part of the figure.
+fn sharing(sharing: Sharing, peak: u64) -> String {
+    match sharing {
+        // Libraries of a few megabytes are not worth a sentence.
+        Sharing::Told { at, doubt } if doubt > (peak / 4).max(32 << 20) => format!(
+            " Up to {} of that may be pages that several processes share: the kernel was last asked {at:.1} s \
+             after the start.",
+            human(doubt)
+        ),
+        Sharing::Untold => {
+            " The kernel does not tell what these processes share, so shared pages count once for each."
+                .to_owned()
+        }
+        Sharing::Told { .. } | Sharing::Alone => String::new(),
+    }
+}
+
+pub(super) fn advice(word: Word, killed: Option<&Killed>) -> String {
     match word {
+        Word::Flat | Word::Cache | Word::Unknown if killed.is_some_and(|killed| killed.by.is_out_of_memory()) => {
+            "Raise the limit, or hold less at a time: the peaks say which kind of memory filled it. A burst shorter \
+             than a sample is not in them."
+        }
         Word::Leak => {
             "Look for what keeps references: a list that is appended to, a cache without a bound, tensors kept \
              with their graph (use loss.item()). In Python, tracemalloc names the line."
