@@ -320,11 +320,13 @@ mod tests {
         std::io::Write::write_all(&mut named, &bytes).unwrap();
         for align in [64 << 10, 1 << 20] {
             for engine in [Engine::Threads, Engine::available()] {
-                let file = DirectFile::new(Arc::new(Source::open(named.path()).unwrap()));
+                let source = Arc::new(Source::open(named.path()).unwrap());
+                let file = DirectFile::new(source.clone());
                 if let Err(Error::Unsupported { what, .. }) = file {
                     return eprintln!("skipped: {what}");
                 }
-                let over = Over::One(Arc::new(DirectFile { align, ..file.unwrap() }));
+                let file = OnceLock::from(DirectFile { align, ..file.unwrap() });
+                let over = Over::One(Alone { source, align, file });
                 let store = DirectStore::over(over, &Budget::new(512 << 10).unwrap(), engine).unwrap();
                 let (mut first, mut second) = (vec![0; 2_500_000], vec![0; 10]);
                 let reads =
