@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/python"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "crates/lowtide-text/tests/oracle"))
 from token_oracles import binary, standard_library, tiktoken_encoding
 
 ROUNDS = 7
