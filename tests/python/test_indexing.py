@@ -339,7 +339,8 @@ def test_take_is_numpys(folder, every_access, least, same, data, array):
         flat = data.draw(st.lists(st.integers(-array.size, array.size - 1), max_size=9)) if array.size else []
         same(opened.take(flat, axis=None), array.take(np.array(flat, int)))
         mode = data.draw(st.sampled_from(["wrap", "clip"]))
-        far = np.array(data.draw(st.lists(st.integers(-(2**40), 2**40), max_size=9)) if n else [], int)
+        # Not far: NumPy wraps by subtracting the size again and again.
+        far = np.array(data.draw(st.lists(st.integers(-9999, 9999), max_size=9)) if n else [], int)
         same(opened.take(far, axis=axis, mode=mode), array.take(far, axis=axis, mode=mode))
         # np.take refuses an empty list because that is an array of floats, and uint64 because it may not fit.
         want = np.take(array, np.asarray(rows).astype(int), axis)
