@@ -327,6 +327,32 @@ fn raw_words(dtype: impl Into<Cow<'static, str>>, shape: &[usize], order: Order,
     DTYPE.is(dtype) + ", " + shape + ", " + OFFSET.number(offset) + then
 }
 
+/// The header that `np.save` writes for an array in C order. Its length does not depend on the size of the first
+/// axis: it can be written before that is known, and written over when it is.
+///
+/// # Errors
+/// [`Error::Argument`] for a type that NumPy does not have, and for a shape of thousands of axes.
+pub fn header(dtype: Dtype, shape: &[usize]) -> Result<Vec<u8>> {
+    if dtype.kind() == super::Kind::BFloat16 {
+        return Err(Error::argument("NumPy has no bfloat16", "write it as raw"));
+    }
+    let (descr, sizes) = (dtype.numpy_str(), shape_text(shape));
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {sizes}, }}");
+    if let Some(grows) = shape.first() {
+        text.push_str(&" ".repeat(21_usize.saturating_sub(grows.to_string().len())));
+    }
+    let padding = 64 - (MAGIC.len() + 4 + text.len() + 1) % 64;
+    text.push_str(&" ".repeat(padding));
+    text.push('\n');
+    let len = u16::try_from(text.len())
+        .map_err(|_| Error::argument("a shape with too many axes for one header", ""))?;
+    let mut header = MAGIC.to_vec();
+    header.extend([1, 0]);
+    header.extend(len.to_le_bytes());
+    header.extend(text.as_bytes());
+    Ok(header)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,30 +437,25 @@ mod tests {
             assert_eq!((offset, found.as_str()), (at(b"oops", &bytes) as u64, "\"oops\""));
         }
     }
-}
 
-/// The header that `np.save` writes for an array in C order. Its length does not depend on the size of the first
-/// axis: it can be written before that is known, and written over when it is.
-///
-/// # Errors
-/// [`Error::Argument`] for a type that NumPy does not have, and for a shape of thousands of axes.
-pub fn header(dtype: Dtype, shape: &[usize]) -> Result<Vec<u8>> {
-    if dtype.kind() == super::Kind::BFloat16 {
-        return Err(Error::argument("NumPy has no bfloat16", "write it as raw"));
+    /// What `np.save` of NumPy 2.4 writes before the elements; a list of sizes, the text up to its padding, the length.
+    #[test]
+    fn headers_are_those_of_np_save() {
+        for (sizes, text, len) in [
+            (&[3_usize, 162][..], "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 162), }", 128),
+            (&[1_000_000], "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000,), }", 128),
+            (&[0], "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", 128),
+            (&[], "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", 128),
+        ] {
+            let made = header("float32".parse().unwrap(), sizes).unwrap();
+            assert_eq!(made.len(), len);
+            let mut wanted = MAGIC.to_vec();
+            wanted.extend([1, 0]);
+            wanted.extend(u16::try_from(len - 10).unwrap().to_le_bytes());
+            wanted.extend(text.bytes());
+            wanted.resize(len - 1, b' ');
+            wanted.push(b'\n');
+            assert_eq!(made, wanted, "{sizes:?}");
+        }
     }
-    let (descr, sizes) = (dtype.numpy_str(), shape_text(shape));
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {sizes}, }}");
-    if let Some(grows) = shape.first() {
-        text.push_str(&" ".repeat(21_usize.saturating_sub(grows.to_string().len())));
-    }
-    let padding = 64 - (MAGIC.len() + 4 + text.len() + 1) % 64;
-    text.push_str(&" ".repeat(padding));
-    text.push('\n');
-    let len = u16::try_from(text.len())
-        .map_err(|_| Error::argument("a shape with too many axes for one header", ""))?;
-    let mut header = MAGIC.to_vec();
-    header.extend([1, 0]);
-    header.extend(len.to_le_bytes());
-    header.extend(text.as_bytes());
-    Ok(header)
 }
