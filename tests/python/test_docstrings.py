@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import html
 import inspect
 import re
 import runpy
@@ -149,6 +150,60 @@ def test_a_stub_gets_its_words_and_loses_old_ones():
     assert (names["A"].b.__doc__, names["A"].c.__doc__) == ("The b.", "New.")
     assert "Old" not in new
     assert "..." not in new
+
+
+def cells(page: str) -> dict[str, str]:
+    """What a table of a notebook says, by name."""
+    rows = re.findall(r"<tr><th[^>]*>(.*?)</th><td[^>]*>(.*?)</td></tr>", page)
+    return {name: html.unescape(value) for name, value in rows}
+
+
+def test_a_notebook_shows_an_array(files):
+    a = lowtide.open("rows.npy", budget="64MiB", access="read", cache="drop")
+    said = cells(a._repr_html_())
+    assert said == {
+        "path": str(Path("rows.npy").resolve()),
+        "shape": "(1000, 128)",
+        "dtype": "float32",
+        "size": "500 KiB",
+        "access": "read",
+        "cache": "drop",
+        "budget": "64 MiB",
+    }
+    a.close()
+    assert cells(a._repr_html_()) == {**said, "closed": "yes"}
+
+
+def test_a_notebook_shows_tokens(files):
+    t = lowtide.tokens("train.bin", end_of_text=50256)
+    said = cells(t._repr_html_())
+    assert said["tokens"] == "200000"
+    assert (said["format"], said["dtype"], said["size"]) == ("nanogpt", "uint16", "391 KiB")
+    assert "documents" not in said  # which would take a pass over all tokens
+    count = str(t.documents)
+    assert cells(t._repr_html_())["documents"] == count
+    t.remember_documents()
+    assert cells(lowtide.tokens("train.bin", end_of_text=50256)._repr_html_())["documents"] == count
+
+
+def test_a_notebook_names_a_few_of_many_files(tmp_path):
+    for number in range(9):
+        np.arange(64, dtype="<u2").tofile(tmp_path / f"{number}.bin")
+    said = cells(lowtide.tokens(tmp_path, dtype="uint16")._repr_html_())
+    assert said["files"].count(".bin") == 3
+    assert said["files"].endswith(", and 6 more")
+
+
+def test_the_name_of_a_file_is_no_html(tmp_path):
+    name = "<img src=x onerror=alert(1)>&\"'<!--"
+    (tmp_path / name).write_bytes(bytes(64))
+    np.arange(64, dtype="<u2").tofile(tmp_path / f"{name}.bin")
+    array = lowtide.open(tmp_path / name, dtype="uint8")._repr_html_()
+    tokens = lowtide.tokens([tmp_path / f"{name}.bin"], dtype="uint16")._repr_html_()
+    for page in (array, tokens):
+        assert set(re.findall(r"<(\w+|!)", page)) == {"div", "strong", "table", "tr", "th", "td"}
+    assert cells(array)["path"] == str(tmp_path / name)
+    assert cells(tokens)["file"] == str(tmp_path / f"{name}.bin")
 
 
 def test_help_prints(files):

@@ -7,7 +7,7 @@ use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::index::{self, Mode, Selected};
 use crate::number::Number;
-use crate::{budget, dtype, memmap};
+use crate::{budget, dtype, memmap, notebook};
 use lowtide::format::{Container, Layout, Order};
 use lowtide::{Access, Axis, CacheWish, Options, Was};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -339,6 +339,17 @@ impl Array {
             "<lowtide.Array {path:?} shape={shape} dtype={} access={access}{closed}>",
             self.descr(py).str()?
         ))
+    }
+
+    /// What a notebook shows.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let mut facts = vec![
+            ("path", self.inner.path().display().to_string()),
+            ("shape", lowtide::format::shape_text(self.inner.shape())),
+            ("dtype", self.descr(py).str()?.to_string()),
+        ];
+        facts.extend(notebook::settings(&self.inner));
+        Ok(notebook::table("lowtide.Array", &facts))
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

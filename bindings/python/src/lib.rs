@@ -21,6 +21,7 @@ mod index;
 mod iteration;
 mod loader;
 mod memmap;
+mod notebook;
 mod number;
 mod ranks;
 mod state;

@@ -7,7 +7,7 @@ use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
 use crate::number::{Number, optional};
 use crate::ranks::RankWish;
-use crate::{budget, chunks, dtype, index};
+use crate::{budget, chunks, dtype, index, notebook};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
@@ -701,6 +701,25 @@ impl Tokens {
         format!(
             "<lowtide.Tokens {name}{more} tokens={tokens} dtype={dtype} format={format} access={access}{closed}>"
         )
+    }
+
+    /// What a notebook shows. Documents are counted where that takes no pass over the tokens.
+    fn _repr_html_(&self, py: Python<'_>) -> String {
+        let files = self.inner.files();
+        let mut facts = vec![
+            (
+                if files.len() == 1 { "file" } else { "files" },
+                notebook::names(files.iter().map(|file| &*file.path)),
+            ),
+            ("tokens", self.inner.len().to_string()),
+            ("dtype", self.inner.dtype().to_string()),
+            ("format", self.format().to_owned()),
+        ];
+        if let Ok(Some(documents)) = py.detach(|| self.inner.known_documents()) {
+            facts.push(("documents", documents.to_string()));
+        }
+        facts.extend(notebook::settings(self.inner.array()));
+        notebook::table("lowtide.Tokens", &facts)
     }
 
     /// Pickles as the paths, the settings and what the files are, never as data.
