@@ -7,7 +7,7 @@ use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::index::{self, Mode, Selected};
 use crate::number::Number;
-use crate::{budget, dtype, memmap};
+use crate::{budget, dtype, memmap, notebook};
 use lowtide::format::{Container, Layout, Order};
 use lowtide::{Access, Axis, CacheWish, Options, Was};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -17,7 +17,27 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::path::PathBuf;
 
-/// An array on disk. Indexing gives fresh ndarrays; `chunks` and `shuffled` iterate inside the budget.
+/// An array on disk, as `lowtide.open` opens it. It is indexed as NumPy's arrays are.
+///
+/// Indexing reads what was asked for into a fresh NumPy array, never a view of the file. `chunks` and
+/// `shuffled` go through all rows inside the budget. It is read-only, pickles as its path and its
+/// settings, may be used from several threads and after a fork, and closes as a context manager.
+///
+/// `np.asarray(a)` and `a == b` read all of it, and raise `MemoryError` where that is more than the
+/// budget; `a[...]` reads it anyway.
+///
+/// Examples:
+///     >>> a = lowtide.open("rows.npy")
+///     >>> a
+///     <lowtide.Array "...rows.npy" shape=(1000, 128) dtype=float32 access=auto>
+///     >>> a[5].shape, a[-100:].shape, a[::7, :4].shape, a[[3, 1, 1]].shape
+///     ((128,), (100, 128), (143, 4), (3, 128))
+///     >>> for chunk in a.shuffled(256, seed=0):
+///     ...     print(chunk.shape)
+///     (256, 128)
+///     (256, 128)
+///     (256, 128)
+///     (232, 128)
 #[pyclass(frozen, module = "lowtide")]
 pub struct Array {
     pub inner: lowtide::Array,
@@ -26,8 +46,57 @@ pub struct Array {
     arguments: Py<PyDict>,
 }
 
-/// Opens an array on disk: a `.npy` file by its header, any other file by `dtype`, `shape` and `offset`
-/// (np.memmap's words), or an existing np.memmap.
+/// Opens an array on disk, to be read inside a fixed amount of memory.
+///
+/// No more than the header of the file is read here. The settings hold for everything that is made from
+/// the array.
+///
+/// Args:
+///     path: A `.npy` file, which says its own dtype and shape; any other file, with `dtype`, `shape` and
+///         `offset` as for `np.memmap`; or an `np.memmap`, whose file, dtype, shape and offset are taken.
+///     dtype: The type of an element, for files without a header: whatever NumPy or torch takes for one.
+///     shape: The shape, for files without a header; one size may be -1. One axis if not given.
+///     offset: The byte where the elements begin, for files without a header; 0 if not given.
+///     access: How bytes come from the file.
+///         "auto": chooses for each iteration, whose `access` and `why` say which and why.
+///         "map": one memory map, held, as `np.memmap` has it; pages that were touched stay.
+///         "remap": a new map for every window of the file that is walked, as nanoGPT does for a batch.
+///         "advise": one map, and its pages are dropped behind the reader.
+///         "read": positioned reads, many in flight where a disk has to be waited for; no map at all.
+///         "direct": unbuffered reads, many in flight, past the page cache: for cold files larger than
+///         memory.
+///     cache: What becomes of the file's pages in the kernel's page cache, which control groups and
+///         Kubernetes count.
+///         "keep": they stay as long as the kernel likes.
+///         "drop": what we add stays within the budget; what was there before us is left alone.
+///         "auto": keeps while the file fits in half the room that the machine or its control group has,
+///         else drops.
+///     budget: How much memory read buffers, read-ahead and mapped windows take together at most: a size
+///         like "64MiB", a number of bytes, or a `lowtide.Budget` that several arrays share. The default
+///         is the smaller of 256 MiB and a quarter of the room. Arrays that were handed out are the
+///         caller's and do not count; `access="map"` is not bounded by it.
+///
+/// Returns:
+///     A `lowtide.Array`.
+///
+/// Raises:
+///     OSError: The file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
+///     ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file, or
+///         a word or a size is not known. The message says what was expected and what was found.
+///     NotImplementedError: The elements are objects or structures.
+///     TypeError: `path` is neither a path nor an `np.memmap`.
+///
+/// Examples:
+///     >>> a = lowtide.open("rows.npy", budget="64MiB")
+///     >>> a.shape, a.dtype
+///     ((1000, 128), dtype('float32'))
+///     >>> b = lowtide.open("rows.bin", dtype="float32", shape=(-1, 128), access="read", cache="drop")
+///     >>> bool((a[:10] == b[:10]).all())
+///     True
+///     >>> import numpy as np
+///     >>> old = np.memmap("rows.bin", dtype="float32", mode="r", shape=(1000, 128))
+///     >>> lowtide.open(old).shape
+///     (1000, 128)
 #[pyfunction]
 #[pyo3(
     signature = (path, *, dtype=None, shape=None, offset=None, access=Word::auto(), cache=Word::auto(), budget=None),
@@ -237,7 +306,7 @@ impl Array {
         self.inner.access().name()
     }
 
-    /// What was asked for about the page cache.
+    /// What was asked for about the page cache: "auto", "keep" or "drop".
     #[getter]
     fn cache(&self) -> &'static str {
         self.inner.cache().name()
@@ -272,6 +341,17 @@ impl Array {
         ))
     }
 
+    /// What a notebook shows.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let mut facts = vec![
+            ("path", self.inner.path().display().to_string()),
+            ("shape", lowtide::format::shape_text(self.inner.shape())),
+            ("dtype", self.descr(py).str()?.to_string()),
+        ];
+        facts.extend(notebook::settings(&self.inner));
+        Ok(notebook::table("lowtide.Array", &facts))
+    }
+
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let selected = index::parse(key, self.inner.shape(), self.inner.layout().order)?;
         self.select(py, selected, None)
@@ -281,10 +361,28 @@ impl Array {
         slf.py().import("lowtide._rows")?.call_method1("rows", (slf,))
     }
 
-    /// The rows (or whatever `axis` counts) with these numbers, in this order, as `np.take` does.
+    /// Reads the rows with these numbers, in this order, as `np.take` does.
     ///
-    /// `axis=None` counts elements as if there were one axis. `mode` says what becomes of a number outside: "raise"
-    /// an error, "wrap" counts round, "clip" takes the first or the last.
+    /// Args:
+    ///     rows: Their numbers, in an array or list of any shape; negative ones count from the end.
+    ///     axis: What the numbers count: rows, or another axis. None counts elements as of one axis.
+    ///     out: An array of the answer's shape and dtype to be filled, C-contiguous.
+    ///     mode: What becomes of a number outside: "raise" an error, "wrap" counts round, "clip" takes the
+    ///         first or the last.
+    ///
+    /// Returns:
+    ///     A fresh array, or `out`.
+    ///
+    /// Raises:
+    ///     IndexError: A number is out of bounds.
+    ///     ValueError: `out` has another shape or dtype, or the axis or the mode is not known.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.take([3, 1, -1])
+    ///     array([  3,   1, 999])
+    ///     >>> labels.take([1001], mode="wrap")
+    ///     array([1])
     #[pyo3(text_signature = "($self, rows, axis=0, out=None, mode='raise')")]
     #[pyo3(signature = (rows, axis=Some(0), out=None, mode="raise"))]
     fn take<'py>(
@@ -315,10 +413,41 @@ impl Array {
         ChunksMethod
     }
 
-    /// Every row exactly once, in shuffled order, `rows` at a time.
+    /// Gives every row exactly once, in shuffled order, `rows` at a time.
     ///
-    /// The next iteration over it is the next epoch; with `repeat=True` the same one from its beginning. `start` is
-    /// where the first one begins. `seed=None` draws a seed, which `state_dict` holds.
+    /// The order is a permutation that is computed, not stored: it takes no memory however many rows there
+    /// are, and any position is reached at once. The next iteration is the next epoch, in another order.
+    ///
+    /// Args:
+    ///     rows: How many rows a chunk has on each rank; the last one may have fewer.
+    ///     seed: Which order; None draws one, which `state_dict` holds.
+    ///     epoch: The epoch with which the first iteration begins.
+    ///     start: The position, in rows over all ranks, where the first iteration begins.
+    ///     repeat: Every iteration is the same epoch again, from its beginning.
+    ///     rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+    ///         or MPI's, asked at the first chunk at the latest.
+    ///     blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks of the file and
+    ///         mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
+    ///     with_rows: Gives (row numbers, chunk) instead of the chunk.
+    ///     drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+    ///
+    /// Returns:
+    ///     A `lowtide.Chunks`.
+    ///
+    /// Raises:
+    ///     MemoryError: A chunk does not fit in the budget; the message says how many rows do.
+    ///     ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> epoch = labels.shuffled(5, seed=0)
+    ///     >>> next(epoch)
+    ///     array([800,  38, 982, 574, 325])
+    ///     >>> for numbers, chunk in labels.shuffled(400, seed=1, with_rows=True):
+    ///     ...     print(len(chunk), (chunk == numbers).all())
+    ///     400 True
+    ///     400 True
+    ///     200 True
     #[pyo3(
         text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False)"
     )]
@@ -411,6 +540,13 @@ impl Array {
     }
 
     /// Lets go of the file and its maps. Arrays that were returned stay what they are.
+    ///
+    /// Examples:
+    ///     >>> with lowtide.open("rows.npy") as a:
+    ///     ...     first = a[0]
+    ///     >>> a.closed
+    ///     True
+    ///     >>> a.close()  # a second time does nothing
     fn close(&self) {
         self.inner.close();
     }

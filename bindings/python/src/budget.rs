@@ -4,7 +4,26 @@ use crate::error::raise;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// A limit in bytes that several arrays can share: `lowtide.Budget("1GiB")`.
+/// A limit in bytes that several arrays can share.
+///
+/// Every byte of read buffers, read-ahead and mapped windows comes out of it. Batches that were handed
+/// out are the caller's and do not count.
+///
+/// Args:
+///     limit: A size like "1GiB", "1.5GB", or a number of bytes.
+///
+/// Raises:
+///     ValueError: The size cannot be read, or is 0.
+///     TypeError: It is neither a text nor a number.
+///
+/// Examples:
+///     >>> budget = lowtide.Budget("64MiB")
+///     >>> a = lowtide.open("rows.npy", budget=budget)
+///     >>> labels = lowtide.open("labels.npy", budget=budget)
+///     >>> budget.limit
+///     67108864
+///     >>> a.budget
+///     Budget("64 MiB")
 #[pyclass(frozen, module = "lowtide")]
 pub struct Budget(pub lowtide::Budget);
 

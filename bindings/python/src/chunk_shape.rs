@@ -17,11 +17,33 @@ const PIECE: u64 = 16 << 20;
 /// dask writes all of them down.
 const PIECES: u64 = 1 << 14;
 
-/// Rows in file order, `rows` at a time.
+/// Gives all rows in file order, `rows` at a time.
+///
+/// Args:
+///     rows: How many rows a chunk has; the last one may have fewer.
+///
+/// Returns:
+///     A `lowtide.Chunks`. It begins again with every iteration.
+///
+/// Raises:
+///     MemoryError: A chunk does not fit in the budget; the message says how many rows do.
+///     ValueError: `rows` is 0 or negative.
+///
+/// Without a call, `a.chunks` is the shape of the pieces that are best read as one, as dask wants it.
+///
+/// Examples:
+///     >>> a = lowtide.open("rows.npy")
+///     >>> for chunk in a.chunks(400):
+///     ...     print(chunk.shape)
+///     (400, 128)
+///     (400, 128)
+///     (200, 128)
+///     >>> tuple(a.chunks)
+///     (1000, 128)
 #[pyclass(frozen, module = "lowtide._lowtide")]
 pub struct ChunksMethod;
 
-/// Rows in file order, `rows` at a time.
+/// Gives all rows in file order, `rows` at a time: see `lowtide.Array.chunks`.
 #[pyclass(frozen, sequence, module = "lowtide._lowtide")]
 pub struct BoundChunks {
     array: Py<Array>,

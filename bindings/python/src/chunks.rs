@@ -26,9 +26,24 @@ pub enum Yields {
     RowsAndTuple,
 }
 
-/// Chunks of rows: an iterator that can be left half way, and used from several threads.
+/// Chunks of rows, as `chunks` and `shuffled` of an array or a zip make them.
 ///
-/// After the last chunk the next `iter` begins the next epoch, or again where rows come in file order.
+/// They are read ahead in a thread. It is an iterator that can be left half way, gone on with, pickled,
+/// and used from several threads. After the last chunk the next iteration is the next epoch; it begins
+/// again where rows come in file order, and with `repeat=True`. `len` is the number of chunks of a whole
+/// iteration, on this rank.
+///
+/// Examples:
+///     >>> a = lowtide.open("rows.npy")
+///     >>> it = a.shuffled(256, seed=0)
+///     >>> len(it)
+///     4
+///     >>> first = next(it)
+///     >>> state = it.state_dict()  # small: JSON takes it
+///     >>> again = a.shuffled(256, seed=0)
+///     >>> again.load_state_dict(state)
+///     >>> bool((next(again) == next(it)).all())
+///     True
 #[pyclass(frozen, module = "lowtide")]
 pub struct Chunks {
     inner: Turns<lowtide::Chunks>,
@@ -259,13 +274,13 @@ impl Chunks {
         usize::try_from(len).map_err(|_| PyValueError::new_err("more chunks than len() can say"))
     }
 
-    /// The way of access that was taken.
+    /// The way of access that is taken: where "auto" was asked for, which one it chose.
     #[getter]
     fn access(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.inner.with(py, |chunks, _| Ok(chunks.access().name()))
     }
 
-    /// Why that one, in words.
+    /// Why that way of access, in words, and whose share it is.
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<String> {
         self.settle(py, Moment::Early)?;
@@ -283,7 +298,7 @@ impl Chunks {
         self.inner.with(py, |chunks, _| Ok(chunks.shard().rank()))
     }
 
-    /// Of how many.
+    /// Over how many ranks the rows are shared out; 1 in file order.
     #[getter]
     fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
         self.settle(py, Moment::Early)?;
@@ -297,15 +312,27 @@ impl Chunks {
         Ok(mix.map(|mix| (mix.block_rows.get(), mix.buffer_blocks.get())))
     }
 
-    /// How far the shares of classes in a chunk spread if the file is sorted by class, against a perfect
-    /// shuffle (a ratio of standard deviations): 1.0 is perfect, and an exact shuffle is.
+    /// How far the shares of classes in a chunk spread if the file is sorted by class.
+    ///
+    /// It is a ratio of standard deviations, against a perfect shuffle: 1.0 is perfect, and an exact shuffle
+    /// is.
     #[getter]
     fn predicted_spread(&self, py: Python<'_>) -> PyResult<f64> {
         self.inner.with(py, |chunks, _| Ok(chunks.predicted_spread()))
     }
 
-    /// Where the pass stands, as the caller saw it: small, JSON-able, and good for any number of ranks. After the
-    /// last chunk that is the beginning of the next epoch.
+    /// Says where the pass stands, as the caller saw it; what is only read ahead does not count.
+    ///
+    /// Returns:
+    ///     A small dict that JSON takes, the same on every rank, and good for any number of ranks. After the
+    ///     last chunk it is the beginning of the next epoch.
+    ///
+    /// Examples:
+    ///     >>> it = lowtide.open("rows.npy").shuffled(256, seed=7)
+    ///     >>> chunk = next(it)
+    ///     >>> state = it.state_dict()
+    ///     >>> state["seed"], state["epoch"], state["position"]
+    ///     (7, 0, 256)
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.inner.with(py, |chunks, _| chunks.state())?;
         let dict = PyDict::new(py);
@@ -319,7 +346,24 @@ impl Chunks {
         Ok(dict)
     }
 
-    /// Goes on from where a `state_dict` was taken, under any number of ranks: the next iteration begins there.
+    /// Goes on from where a `state_dict` was taken, at once, under any number of ranks.
+    ///
+    /// The next iteration begins there, with the state's seed.
+    ///
+    /// Args:
+    ///     state: What `state_dict` gave, also after JSON.
+    ///
+    /// Raises:
+    ///     ValueError: The state is of other data or of another order, or is no state.
+    ///
+    /// Examples:
+    ///     >>> a = lowtide.open("rows.npy")
+    ///     >>> it = a.shuffled(256, seed=7)
+    ///     >>> chunk = next(it)
+    ///     >>> again = a.shuffled(100)
+    ///     >>> again.load_state_dict(it.state_dict())
+    ///     >>> again.state_dict()["position"]
+    ///     256
     fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
         self.load(state, Standing::Ready)
     }

@@ -4,6 +4,8 @@
 //! public; nothing here decides anything that the core crate should decide.
 
 #![allow(clippy::needless_pass_by_value)] // Python passes values
+// What is written for Python's help is plain text with examples, not Markdown.
+#![allow(clippy::doc_markdown, clippy::doc_link_with_quotes)]
 #![allow(clippy::redundant_closure_for_method_calls)] // PyO3's methods are often not general enough in their lifetimes
 
 mod argument;
@@ -19,6 +21,7 @@ mod index;
 mod iteration;
 mod loader;
 mod memmap;
+mod notebook;
 mod number;
 mod ranks;
 mod state;

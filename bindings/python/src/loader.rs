@@ -37,10 +37,20 @@ impl Wanted {
     }
 }
 
-/// Batches of windows, as `tokens.loader` makes it: (x, y), y shifted by one.
+/// Batches of windows of tokens, as `tokens.loader` makes it: (x, y), y shifted by one.
 ///
-/// `iter()` goes on from where the state stands: after the last batch, with the next epochs. With `repeat=True` it
-/// begins the same epochs again.
+/// An iteration goes on from where the state stands: after the last batch, with the next epochs. With
+/// `repeat=True` it begins the same epochs again. `len` is the number of batches of a whole iteration, on
+/// this rank; with `epochs=None` there is none, a `TypeError`.
+///
+/// Examples:
+///     >>> loader = lowtide.tokens("train.bin").loader(batch_size=12, block_size=1024, seed=0)
+///     >>> len(loader)
+///     16
+///     >>> for x, y in loader:
+///     ...     assert x.shape == y.shape == (12, 1024)
+///     >>> loader.state_dict()["epoch"]  # the next iteration is the next epoch
+///     1
 #[pyclass(frozen, module = "lowtide")]
 pub struct Loader {
     inner: Turns<lowtide::Loader>,
@@ -134,13 +144,13 @@ impl Loader {
         usize::try_from(len).map_err(|_| PyValueError::new_err("more batches than len() can say"))
     }
 
-    /// The way of access that is taken now.
+    /// The way of access that is taken now: where "auto" was asked for, which one it chose.
     #[getter]
     fn access(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.inner.with(py, |loader, _| Ok(loader.access().name()))
     }
 
-    /// Why that one, in words.
+    /// Why that way of access, in words, and whose share it is.
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<String> {
         self.settle(py, Moment::Early)?;
@@ -154,16 +164,25 @@ impl Loader {
         self.inner.with(py, |loader, _| Ok(loader.options().shard.rank()))
     }
 
-    /// Of how many.
+    /// Over how many ranks the batches are shared out.
     #[getter]
     fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
         self.settle(py, Moment::Early)?;
         self.inner.with(py, |loader, _| Ok(loader.options().shard.world_size()))
     }
 
-    /// Where it stands, as the caller saw it (what is only read ahead does not count): a small dict that JSON
-    /// takes, the same on every rank, and good for any number of ranks and any `batch_size`. After the last batch it
-    /// is the beginning of the next epoch.
+    /// Says where it stands, as the caller saw it; what is only read ahead does not count.
+    ///
+    /// Returns:
+    ///     A small dict that JSON takes, the same on every rank, and good for any number of ranks and any
+    ///     `batch_size`. After the last batch it is the beginning of the next epoch.
+    ///
+    /// Examples:
+    ///     >>> loader = lowtide.tokens("train.bin").loader(batch_size=12, block_size=1024, seed=7)
+    ///     >>> x, y = next(loader)
+    ///     >>> state = loader.state_dict()
+    ///     >>> state["seed"], state["epoch"], state["position"]
+    ///     (7, 0, 12)
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.inner.with(py, |loader, _| loader.state())?;
         let dict = PyDict::new(py);
@@ -180,8 +199,26 @@ impl Loader {
         Ok(dict)
     }
 
-    /// Goes on from where a `state_dict` was taken, with the state's seed and this loader's ranks and `batch_size`: the
-    /// next iteration begins there. The files, the order and the `block_size` must be those of the state.
+    /// Goes on from where a `state_dict` was taken, at once: the next iteration begins there.
+    ///
+    /// The seed is the state's; ranks and `batch_size` are this loader's.
+    ///
+    /// Args:
+    ///     state: What `state_dict` gave, also after JSON.
+    ///
+    /// Raises:
+    ///     ValueError: The files, the order or the `block_size` are not the state's, or it is no state.
+    ///
+    /// Examples:
+    ///     >>> import json
+    ///     >>> t = lowtide.tokens("train.bin")
+    ///     >>> loader = t.loader(batch_size=12, block_size=1024, seed=7)
+    ///     >>> x, y = next(loader)
+    ///     >>> saved = json.dumps(loader.state_dict())
+    ///     >>> again = t.loader(batch_size=4, block_size=1024)
+    ///     >>> again.load_state_dict(json.loads(saved))
+    ///     >>> bool((next(again)[0] == next(loader)[0][:4]).all())
+    ///     True
     fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
         self.load(state, Standing::Ready)
     }

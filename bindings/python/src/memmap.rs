@@ -95,7 +95,24 @@ pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
     }))
 }
 
-/// Drops the mapped pages of a memmap in place. The array goes on working: pages come back when touched.
+/// Drops the mapped pages of an `np.memmap` in place.
+///
+/// The array goes on working: pages come back when they are touched. What was written to it stays.
+///
+/// Args:
+///     memmap_array: An `np.memmap`, or a view of one, whose part alone is dropped then.
+///
+/// Raises:
+///     TypeError: It is not an `np.memmap`.
+///     ValueError: It is copy-on-write (mode "c"): what was written to it would be lost.
+///
+/// Examples:
+///     >>> import numpy as np
+///     >>> rows = np.memmap("rows.bin", dtype="float32", mode="r", shape=(1000, 128))
+///     >>> total = rows.sum()  # now all of it counts as memory of this process
+///     >>> lowtide.release(rows)
+///     >>> bool(rows.sum() == total)
+///     True
 #[pyfunction]
 pub fn release(memmap_array: &Bound<'_, PyAny>) -> PyResult<()> {
     memmap_array.py().import("numpy")?;

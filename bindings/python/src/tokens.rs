@@ -7,7 +7,7 @@ use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
 use crate::number::{Number, optional};
 use crate::ranks::RankWish;
-use crate::{budget, chunks, dtype, index};
+use crate::{budget, chunks, dtype, index, notebook};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
@@ -21,8 +21,20 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A stream of tokens on disk, as `lowtide.tokens` opens it: `windows` of them where you say, a `loader` that goes
-/// through all of them, `document`s, and `tokens[start:end]`.
+/// A stream of tokens on disk, as `lowtide.tokens` opens it.
+///
+/// `windows` reads windows where you say, a `loader` goes through all of them, `document` gives one
+/// document, and `tokens[start:end]` a part in the files' own dtype. `len` is the number of tokens. It is
+/// read-only, pickles as its paths and settings, and closes as a context manager.
+///
+/// Examples:
+///     >>> t = lowtide.tokens("train.bin")
+///     >>> t
+///     <lowtide.Tokens "...train.bin" tokens=200000 dtype=uint16 format=nanogpt access=auto>
+///     >>> len(t)
+///     200000
+///     >>> t[:4]
+///     array([    0,  7919, 15838, 23757], dtype=uint16)
 #[pyclass(frozen, module = "lowtide")]
 pub struct Tokens {
     pub inner: lowtide::Tokens,
@@ -75,15 +87,40 @@ macro_rules! with_integer {
 }
 pub(crate) use with_integer;
 
-/// Opens a stream of tokens: a file, a folder, a glob, a Megatron prefix, or a list of them, in that order.
+/// Opens a stream of tokens: one file or many, read as one.
 ///
 /// What the files are is told from their content; `lowtide info` shows it.
 ///
-/// - `dtype`: the type of a token, for files that do not say. A bare `.bin` is uint16 without it.
-/// - `format`: the dialect, instead of what the files look like: "nanogpt", "llmc", "megatron", "datatrove",
-///   "npy", "olmo" or "raw".
-/// - `end_of_text`: the token between documents, for files without an index of them; 50256 is GPT-2's.
-/// - `access`, `cache`, `budget`: how to read, and inside how much memory, as for `lowtide.open`.
+/// Args:
+///     path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream.
+///     dtype: The type of a token, for files that do not say. A bare `.bin` is uint16 without it.
+///     format: The dialect, instead of what the files look like: "nanogpt", "llmc", "megatron",
+///         "datatrove", "npy", "olmo" or "raw".
+///     end_of_text: The token between documents, for files without an index of them; 50256 is GPT-2's.
+///     access: How to read, as for `lowtide.open`.
+///     cache: What becomes of the page cache, as for `lowtide.open`.
+///     budget: Inside how much memory, as for `lowtide.open`.
+///
+/// Returns:
+///     A `lowtide.Tokens`.
+///
+/// Raises:
+///     OSError: A file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
+///     ValueError: What a file is cannot be told, or it is damaged, or files do not belong together. The
+///         message says what was expected, what was found, and the way out.
+///     NotImplementedError: The numbers in a file are no integers.
+///     TypeError: `path` is neither a path nor a list of paths.
+///
+/// Warns:
+///     UserWarning: A bare `.bin` looks like another type than it is read as; `dtype=` says which it is.
+///
+/// Examples:
+///     >>> t = lowtide.tokens("train.bin", budget="64MiB")
+///     >>> x, y = t.windows([0, 7, 1000], 64)
+///     >>> for x, y in t.loader(batch_size=12, block_size=1024, seed=0):
+///     ...     assert x.shape == (12, 1024)
+///     >>> len(lowtide.tokens(["train.bin", "val.bin"]))
+///     400000
 #[pyfunction]
 #[pyo3(
     signature = (path, *, dtype=None, format=None, end_of_text=None, access=Word::auto(), cache=Word::auto(), budget=None),
@@ -351,7 +388,7 @@ impl Tokens {
         self.inner.array().access().name()
     }
 
-    /// What was asked for about the page cache.
+    /// What was asked for about the page cache: "auto", "keep" or "drop".
     #[getter]
     fn cache(&self) -> &'static str {
         self.inner.array().cache().name()
@@ -369,15 +406,33 @@ impl Tokens {
         self.inner.array().is_closed()
     }
 
-    /// How many documents there are: from the index beside the files, or by `end_of_text`, for which all tokens
-    /// are read once (see `remember_documents`). None where there is neither.
+    /// How many documents there are; None where nothing says where they end.
+    ///
+    /// They are counted by the index beside the files, or by `end_of_text`, for which all tokens are read
+    /// once (see `remember_documents`).
     #[getter]
     fn documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.find_documents(py)
     }
 
-    /// The tokens of document `number` as an array of the files' own dtype, the end-of-text token included;
-    /// negative numbers count from the end.
+    /// Reads one document, the end-of-text token included, in the files' own dtype.
+    ///
+    /// Args:
+    ///     number: Which one; negative numbers count from the end.
+    ///
+    /// Returns:
+    ///     A fresh array of one axis.
+    ///
+    /// Raises:
+    ///     IndexError: There are not so many.
+    ///     ValueError: Nothing says where documents end: give `lowtide.tokens` the `end_of_text`.
+    ///
+    /// Examples:
+    ///     >>> t = lowtide.tokens("train.bin", end_of_text=50256)
+    ///     >>> t.documents
+    ///     5
+    ///     >>> t.document(0)[-1]
+    ///     np.uint16(50256)
     fn document<'py>(&self, py: Python<'py>, number: i64) -> PyResult<Bound<'py, PyAny>> {
         self.find_documents(py)?;
         let found = unlocked(py, |interrupt| {
@@ -396,18 +451,50 @@ impl Tokens {
         batch::ndarray(py, batch, self.descr.bind(py))
     }
 
-    /// Writes what the scan for `end_of_text` found into NAME.lowtide-documents beside the first file, and says
-    /// where. From then on documents are known at once, until a file changes.
+    /// Writes down where documents are, so that all tokens need not be read for it again.
+    ///
+    /// What the scan for `end_of_text` found goes into NAME.lowtide-documents beside the first file. From
+    /// then on documents are known at once, until a file changes.
+    ///
+    /// Returns:
+    ///     The path of what was written.
+    ///
+    /// Raises:
+    ///     ValueError: There is nothing to scan for: the files have an index, or there is no `end_of_text`.
+    ///     OSError: It cannot be written.
+    ///
+    /// Examples:
+    ///     >>> lowtide.tokens("train.bin", end_of_text=50256).remember_documents().name
+    ///     'train.bin.lowtide-documents'
     fn remember_documents(&self, py: Python<'_>) -> PyResult<PathBuf> {
         self.find_documents(py)?;
         unlocked(py, |interrupt| self.inner.remember_documents(interrupt))
     }
 
-    /// The windows that begin at `starts`: (x, y), int64 arrays of `len(starts)` rows of `block_size` tokens; y is
-    /// x shifted by one. So a window takes `block_size` + 1 tokens, and the last one begins at
-    /// `len(tokens) - block_size - 1`.
+    /// Reads the windows that begin at `starts`: (x, y), where y is x shifted by one.
     ///
-    /// `out`, two arrays of that shape and of any integers, is filled and returned instead.
+    /// A window takes `block_size` + 1 tokens, so the last one begins at `len(tokens) - block_size - 1`.
+    ///
+    /// Args:
+    ///     starts: A list or an array of integers, in any order.
+    ///     block_size: How many tokens a row of x has.
+    ///     out: Two arrays of `len(starts)` rows of `block_size`, of any integers, to be filled: (x, y).
+    ///
+    /// Returns:
+    ///     Two fresh int64 arrays of `len(starts)` rows of `block_size` tokens, or `out`.
+    ///
+    /// Raises:
+    ///     IndexError: A window would reach beyond the first or the last token.
+    ///     TypeError: `starts` are no integers, or `out` is not two arrays.
+    ///     ValueError: `out` has another shape, or no integers.
+    ///
+    /// Examples:
+    ///     >>> t = lowtide.tokens("train.bin")
+    ///     >>> x, y = t.windows([0, 7, 1000], 64)
+    ///     >>> x.shape, x.dtype
+    ///     ((3, 64), dtype('int64'))
+    ///     >>> bool((x[:, 1:] == y[:, :-1]).all())
+    ///     True
     #[pyo3(signature = (starts, block_size, out=None))]
     fn windows<'py>(
         &self,
@@ -439,21 +526,38 @@ impl Tokens {
         PyTuple::new(py, [x, y])
     }
 
-    /// Batches of windows, `for x, y in tokens.loader(12, 1024)`, read ahead in a thread.
+    /// Gives batches of windows, read ahead in a thread: `for x, y in tokens.loader(12, 1024)`.
     ///
-    /// - `batch_size`, `block_size`: x and y are arrays of `batch_size` rows of `block_size` tokens, on each rank.
-    /// - `order`: `"shuffled"`, every window of an epoch once; `"sequential"`, the same in file order;
-    ///   `"with_replacement"`, independent draws, as nanoGPT's.
-    /// - `seed`, `epochs`: which order, and how many epochs one iteration has; `epochs=None` has no end. `seed=None`
-    ///   draws a seed, which `state_dict` holds.
-    /// - `epoch`: the epoch with which the first iteration begins.
-    /// - `repeat`: every `iter` begins the same epochs again, from their beginning: for validation. Otherwise the
-    ///   next `iter` is the next epochs, or goes on where an iteration was left half way.
-    /// - `dtype`: the integers of x and y.
-    /// - `rank`, `world_size`: which share of the batches; if not given, torch.distributed's, torchrun's, Slurm's
-    ///   or MPI's, asked at the first batch at the latest (docs/trainers.md).
-    /// - `prefetch`: how many batches to read ahead at most; 0 does without a thread.
-    /// - `drop_last`: without the last windows of an epoch that do not fill a batch on every rank.
+    /// Args:
+    ///     batch_size: How many windows a batch has, on each rank.
+    ///     block_size: How many tokens a window has: x and y are arrays of `batch_size` rows of `block_size`.
+    ///     order: "shuffled", every window of an epoch once; "sequential", the same in file order;
+    ///         "with_replacement", independent draws, as nanoGPT's.
+    ///     seed: Which order; None draws one, which `state_dict` holds.
+    ///     epoch: The epoch with which the first iteration begins.
+    ///     epochs: How many epochs one iteration has; None has no end.
+    ///     repeat: Every iteration begins the same epochs again, from their beginning: for validation.
+    ///         Otherwise the next one is the next epochs, or goes on where an iteration was left half way.
+    ///     dtype: The integers of x and y.
+    ///     rank, world_size: Which share of the batches; if not given, torch.distributed's, torchrun's,
+    ///         Slurm's or MPI's, asked at the first batch at the latest (docs/trainers.md).
+    ///     prefetch: How many batches to read ahead at most; 0 does without a thread.
+    ///     drop_last: Leaves out the last windows of an epoch, which do not fill a batch on every rank.
+    ///
+    /// Returns:
+    ///     A `lowtide.Loader`.
+    ///
+    /// Raises:
+    ///     ValueError: The tokens are too few for a window or a batch, a word or a number makes no sense, or
+    ///         only one of `rank` and `world_size` is given.
+    ///     MemoryError: A batch does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> t = lowtide.tokens("train.bin")
+    ///     >>> for x, y in t.loader(batch_size=12, block_size=1024, seed=0):
+    ///     ...     assert x.shape == y.shape == (12, 1024)
+    ///     >>> len(t.loader(12, 1024, rank=1, world_size=4))
+    ///     4
     #[pyo3(
         text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epoch=0, epochs=1, repeat=False, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, _turn=None)"
     )]
@@ -569,6 +673,12 @@ impl Tokens {
     }
 
     /// Lets go of the files. Arrays that were returned stay what they are.
+    ///
+    /// Examples:
+    ///     >>> with lowtide.tokens("train.bin") as t:
+    ///     ...     start = t[:10]
+    ///     >>> t.closed
+    ///     True
     fn close(&self) {
         self.inner.close();
     }
@@ -591,6 +701,25 @@ impl Tokens {
         format!(
             "<lowtide.Tokens {name}{more} tokens={tokens} dtype={dtype} format={format} access={access}{closed}>"
         )
+    }
+
+    /// What a notebook shows. Documents are counted where that takes no pass over the tokens.
+    fn _repr_html_(&self, py: Python<'_>) -> String {
+        let files = self.inner.files();
+        let mut facts = vec![
+            (
+                if files.len() == 1 { "file" } else { "files" },
+                notebook::names(files.iter().map(|file| &*file.path)),
+            ),
+            ("tokens", self.inner.len().to_string()),
+            ("dtype", self.inner.dtype().to_string()),
+            ("format", self.format().to_owned()),
+        ];
+        if let Ok(Some(documents)) = py.detach(|| self.inner.known_documents()) {
+            facts.push(("documents", documents.to_string()));
+        }
+        facts.extend(notebook::settings(self.inner.array()));
+        notebook::table("lowtide.Tokens", &facts)
     }
 
     /// Pickles as the paths, the settings and what the files are, never as data.

@@ -7,13 +7,40 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Several arrays with the same rows: their chunks come together, as tuples.
+/// Several arrays with the same rows, as `lowtide.zip` makes it: their chunks come together, as tuples.
+///
+/// Indexing gives a tuple too, the same index of every array. `len` is the number of rows.
+///
+/// Examples:
+///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+///     >>> both
+///     <lowtide.Zip of 2 arrays, 1000 rows>
+///     >>> x, label = both[5]
+///     >>> x.shape, label
+///     ((128,), np.int64(5))
 #[pyclass(frozen, module = "lowtide")]
 pub struct Zip {
     arrays: Vec<Py<Array>>,
 }
 
-/// Several arrays of equally many rows, read together.
+/// Reads several arrays together, row by row.
+///
+/// Args:
+///     arrays: Arrays that `lowtide.open` returned, of equally many rows.
+///
+/// Returns:
+///     A `lowtide.Zip`.
+///
+/// Raises:
+///     ValueError: The arrays have different lengths, or there is none.
+///     TypeError: Something is not an array of ours.
+///
+/// Examples:
+///     >>> rows, labels = lowtide.open("rows.npy"), lowtide.open("labels.npy")
+///     >>> for x, y in lowtide.zip(rows, labels).shuffled(500, seed=0):
+///     ...     print(x.shape, y.shape)
+///     (500, 128) (500,)
+///     (500, 128) (500,)
 #[pyfunction]
 #[pyo3(signature = (*arrays))]
 pub fn zip(arrays: &Bound<'_, PyTuple>) -> PyResult<Zip> {
@@ -34,7 +61,7 @@ impl Zip {
 
 #[pymethods]
 impl Zip {
-    /// The arrays.
+    /// The arrays, in their order.
     #[getter]
     fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.arrays)
@@ -53,7 +80,22 @@ impl Zip {
         PyTuple::new(py, parts)
     }
 
-    /// The same rows of every array.
+    /// Reads the same rows of every array.
+    ///
+    /// Args:
+    ///     rows: Their numbers, in this order; negative ones count from the end.
+    ///
+    /// Returns:
+    ///     A tuple of fresh arrays, one for each array.
+    ///
+    /// Raises:
+    ///     IndexError: A number is out of bounds.
+    ///
+    /// Examples:
+    ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+    ///     >>> x, y = both.take([3, 1, -1])
+    ///     >>> x.shape, y
+    ///     ((3, 128), array([  3,   1, 999]))
     fn take<'py>(&self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         let take = |a: &Py<Array>| a.bind(py).call_method1("take", (rows,));
         PyTuple::new(py, self.arrays.iter().map(take).collect::<PyResult<Vec<_>>>()?)
@@ -67,12 +109,56 @@ impl Zip {
         builtins.getattr("list")?.call1((rows,))
     }
 
-    /// Rows in file order, `rows` at a time, as tuples.
+    /// Gives all rows in file order, `rows` at a time, as tuples of one chunk for each array.
+    ///
+    /// Args:
+    ///     rows: How many rows a chunk has; the last one may have fewer.
+    ///
+    /// Returns:
+    ///     A `lowtide.Chunks`. It begins again with every iteration.
+    ///
+    /// Raises:
+    ///     MemoryError: The chunks do not fit in the budget; the message says how many rows do.
+    ///     ValueError: `rows` is 0 or negative.
+    ///
+    /// Examples:
+    ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+    ///     >>> for x, y in both.chunks(600):
+    ///     ...     print(x.shape, y.shape)
+    ///     (600, 128) (600,)
+    ///     (400, 128) (400,)
     fn chunks(slf: &Bound<'_, Self>, rows: Number) -> PyResult<Chunks> {
         chunks::sequential(slf, &slf.get().bound(slf.py()), Yields::Tuple, rows)
     }
 
-    /// Every row exactly once, in shuffled order, `rows` at a time, as tuples.
+    /// Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
+    ///
+    /// Args:
+    ///     rows: How many rows a chunk has on each rank; the last one may have fewer.
+    ///     seed: Which order; None draws one, which `state_dict` holds.
+    ///     epoch: The epoch with which the first iteration begins.
+    ///     start: The position, in rows over all ranks, where the first iteration begins.
+    ///     repeat: Every iteration is the same epoch again, from its beginning.
+    ///     rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+    ///         or MPI's, asked at the first chunk at the latest.
+    ///     blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks and mixes them, as
+    ///         `Array.shuffled` does.
+    ///     with_rows: Gives (row numbers, tuple) instead of the tuple.
+    ///     drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+    ///
+    /// Returns:
+    ///     A `lowtide.Chunks`.
+    ///
+    /// Raises:
+    ///     MemoryError: The chunks do not fit in the budget; the message says how many rows do.
+    ///     ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+    ///
+    /// Examples:
+    ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+    ///     >>> for numbers, (x, y) in both.shuffled(500, seed=0, with_rows=True):
+    ///     ...     print(x.shape, (y == numbers).all())
+    ///     (500, 128) True
+    ///     (500, 128) True
     #[pyo3(
         text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False)"
     )]

@@ -316,6 +316,15 @@ impl Tokens {
         Ok(self.index(interrupt, progress)?.map(Documents::len))
     }
 
+    /// The same, as far as it is known without a pass over the tokens: from an index, or what a scan has found or
+    /// written down before.
+    pub fn known_documents(&self) -> Result<Option<u64>> {
+        match self.0.documents.get() {
+            Some(found) => Ok(found.as_ref().map(Documents::len)),
+            None => Ok(self.written_index()?.as_ref().map(Documents::len)),
+        }
+    }
+
     /// The tokens of a document, as they stand in the file.
     ///
     /// # Errors
@@ -355,17 +364,21 @@ impl Tokens {
         if let Some(known) = self.0.documents.get() {
             return Ok(known.as_ref());
         }
-        let Inner { files, end_of_text, .. } = &*self.0;
-        let found = match (Documents::from_index(files)?, end_of_text) {
-            (Some(documents), _) => Some(documents),
-            (None, None) => None,
+        let found = match (self.written_index()?, self.0.end_of_text) {
             (None, Some(token)) => {
                 let read = |offset, out: &mut [u8]| self.bytes(offset, out, interrupt);
-                let scan = || Documents::scan(files, *token, &read, interrupt, progress);
-                Some(Documents::load(files, *token).map_or_else(scan, Ok)?)
+                Some(Documents::scan(&self.0.files, token, &read, interrupt, progress)?)
             }
+            (written, _) => written,
         };
         Ok(self.0.documents.get_or_init(|| found).as_ref())
+    }
+
+    /// What stands beside the files: their own index, or what a scan has written down.
+    fn written_index(&self) -> Result<Option<Documents>> {
+        let Inner { files, end_of_text, .. } = &*self.0;
+        let remembered = || end_of_text.and_then(|token| Documents::load(files, token));
+        Ok(Documents::from_index(files)?.or_else(remembered))
     }
 
     /// Bytes of the stream, from the first token on.

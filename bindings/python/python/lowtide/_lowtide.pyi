@@ -60,36 +60,94 @@ __version__: str
 
 @final
 class Budget:
+    """A limit in bytes that several arrays can share.
+
+    Every byte of read buffers, read-ahead and mapped windows comes out of it. Batches that were handed
+    out are the caller's and do not count.
+
+    Args:
+        limit: A size like "1GiB", "1.5GB", or a number of bytes.
+
+    Raises:
+        ValueError: The size cannot be read, or is 0.
+        TypeError: It is neither a text nor a number.
+
+    Examples:
+        >>> budget = lowtide.Budget("64MiB")
+        >>> a = lowtide.open("rows.npy", budget=budget)
+        >>> labels = lowtide.open("labels.npy", budget=budget)
+        >>> budget.limit
+        67108864
+        >>> a.budget
+        Budget("64 MiB")
+    """
+
     def __new__(cls, limit: _Size) -> Budget: ...
     @property
-    def limit(self) -> int: ...
+    def limit(self) -> int:
+        """The limit in bytes."""
     @property
-    def used(self) -> int: ...
+    def used(self) -> int:
+        """Bytes in use now, free slabs included; batches that were delivered are not."""
 
 @final
 class Array:
+    """An array on disk, as `lowtide.open` opens it. It is indexed as NumPy's arrays are.
+
+    Indexing reads what was asked for into a fresh NumPy array, never a view of the file. `chunks` and
+    `shuffled` go through all rows inside the budget. It is read-only, pickles as its path and its
+    settings, may be used from several threads and after a fork, and closes as a context manager.
+
+    `np.asarray(a)` and `a == b` read all of it, and raise `MemoryError` where that is more than the
+    budget; `a[...]` reads it anyway.
+
+    Examples:
+        >>> a = lowtide.open("rows.npy")
+        >>> a
+        <lowtide.Array "...rows.npy" shape=(1000, 128) dtype=float32 access=auto>
+        >>> a[5].shape, a[-100:].shape, a[::7, :4].shape, a[[3, 1, 1]].shape
+        ((128,), (100, 128), (143, 4), (3, 128))
+        >>> for chunk in a.shuffled(256, seed=0):
+        ...     print(chunk.shape)
+        (256, 128)
+        (256, 128)
+        (256, 128)
+        (232, 128)
+    """
+
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape, as NumPy's."""
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements."""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """The number of axes."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The number of elements."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
     @property
-    def itemsize(self) -> int: ...
+    def itemsize(self) -> int:
+        """Bytes of one element."""
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The file, as an absolute path."""
     @property
-    def access(self) -> _Access: ...
+    def access(self) -> _Access:
+        """The way of access that was asked for; iterators say which one they took."""
     @property
-    def cache(self) -> str: ...
+    def cache(self) -> str:
+        """What was asked for about the page cache: "auto", "keep" or "drop"."""
     @property
-    def budget(self) -> Budget: ...
+    def budget(self) -> Budget:
+        """The budget that this array and everything made from it share."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called."""
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any, /) -> Any: ...
     def __iter__(self) -> Iterator[Any]: ...
@@ -99,9 +157,56 @@ class Array:
         axis: int | None = 0,
         out: NDArray[Any] | None = None,
         mode: Literal["raise", "wrap", "clip"] = "raise",
-    ) -> NDArray[Any]: ...
+    ) -> NDArray[Any]:
+        """Reads the rows with these numbers, in this order, as `np.take` does.
+
+        Args:
+            rows: Their numbers, in an array or list of any shape; negative ones count from the end.
+            axis: What the numbers count: rows, or another axis. None counts elements as of one axis.
+            out: An array of the answer's shape and dtype to be filled, C-contiguous.
+            mode: What becomes of a number outside: "raise" an error, "wrap" counts round, "clip" takes the
+                first or the last.
+
+        Returns:
+            A fresh array, or `out`.
+
+        Raises:
+            IndexError: A number is out of bounds.
+            ValueError: `out` has another shape or dtype, or the axis or the mode is not known.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.take([3, 1, -1])
+            array([  3,   1, 999])
+            >>> labels.take([1001], mode="wrap")
+            array([1])
+        """
     def __getitems__(self, rows: Sequence[int]) -> list[Any]: ...
-    def chunks(self, rows: int) -> Chunks[NDArray[Any]]: ...
+    def chunks(self, rows: int) -> Chunks[NDArray[Any]]:
+        """Gives all rows in file order, `rows` at a time.
+
+        Args:
+            rows: How many rows a chunk has; the last one may have fewer.
+
+        Returns:
+            A `lowtide.Chunks`. It begins again with every iteration.
+
+        Raises:
+            MemoryError: A chunk does not fit in the budget; the message says how many rows do.
+            ValueError: `rows` is 0 or negative.
+
+        Without a call, `a.chunks` is the shape of the pieces that are best read as one, as dask wants it.
+
+        Examples:
+            >>> a = lowtide.open("rows.npy")
+            >>> for chunk in a.chunks(400):
+            ...     print(chunk.shape)
+            (400, 128)
+            (400, 128)
+            (200, 128)
+            >>> tuple(a.chunks)
+            (1000, 128)
+        """
     @overload
     def shuffled(
         self,
@@ -116,7 +221,43 @@ class Array:
         blocks: _Blocks = None,
         with_rows: Literal[False] = False,
         drop_last: bool = False,
-    ) -> Chunks[NDArray[Any]]: ...
+    ) -> Chunks[NDArray[Any]]:
+        """Gives every row exactly once, in shuffled order, `rows` at a time.
+
+        The order is a permutation that is computed, not stored: it takes no memory however many rows there
+        are, and any position is reached at once. The next iteration is the next epoch, in another order.
+
+        Args:
+            rows: How many rows a chunk has on each rank; the last one may have fewer.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            start: The position, in rows over all ranks, where the first iteration begins.
+            repeat: Every iteration is the same epoch again, from its beginning.
+            rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+                or MPI's, asked at the first chunk at the latest.
+            blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks of the file and
+                mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
+            with_rows: Gives (row numbers, chunk) instead of the chunk.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+
+        Returns:
+            A `lowtide.Chunks`.
+
+        Raises:
+            MemoryError: A chunk does not fit in the budget; the message says how many rows do.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> epoch = labels.shuffled(5, seed=0)
+            >>> next(epoch)
+            array([800,  38, 982, 574, 325])
+            >>> for numbers, chunk in labels.shuffled(400, seed=1, with_rows=True):
+            ...     print(len(chunk), (chunk == numbers).all())
+            400 True
+            400 True
+            200 True
+        """
     @overload
     def shuffled(
         self,
@@ -131,7 +272,43 @@ class Array:
         blocks: _Blocks = None,
         with_rows: Literal[True],
         drop_last: bool = False,
-    ) -> Chunks[tuple[_Rows, NDArray[Any]]]: ...
+    ) -> Chunks[tuple[_Rows, NDArray[Any]]]:
+        """Gives every row exactly once, in shuffled order, `rows` at a time.
+
+        The order is a permutation that is computed, not stored: it takes no memory however many rows there
+        are, and any position is reached at once. The next iteration is the next epoch, in another order.
+
+        Args:
+            rows: How many rows a chunk has on each rank; the last one may have fewer.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            start: The position, in rows over all ranks, where the first iteration begins.
+            repeat: Every iteration is the same epoch again, from its beginning.
+            rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+                or MPI's, asked at the first chunk at the latest.
+            blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks of the file and
+                mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
+            with_rows: Gives (row numbers, chunk) instead of the chunk.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+
+        Returns:
+            A `lowtide.Chunks`.
+
+        Raises:
+            MemoryError: A chunk does not fit in the budget; the message says how many rows do.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> epoch = labels.shuffled(5, seed=0)
+            >>> next(epoch)
+            array([800,  38, 982, 574, 325])
+            >>> for numbers, chunk in labels.shuffled(400, seed=1, with_rows=True):
+            ...     print(len(chunk), (chunk == numbers).all())
+            400 True
+            400 True
+            200 True
+        """
     @overload
     def shuffled(
         self,
@@ -146,7 +323,43 @@ class Array:
         blocks: _Blocks = None,
         with_rows: bool,
         drop_last: bool = False,
-    ) -> Chunks[Any]: ...
+    ) -> Chunks[Any]:
+        """Gives every row exactly once, in shuffled order, `rows` at a time.
+
+        The order is a permutation that is computed, not stored: it takes no memory however many rows there
+        are, and any position is reached at once. The next iteration is the next epoch, in another order.
+
+        Args:
+            rows: How many rows a chunk has on each rank; the last one may have fewer.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            start: The position, in rows over all ranks, where the first iteration begins.
+            repeat: Every iteration is the same epoch again, from its beginning.
+            rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+                or MPI's, asked at the first chunk at the latest.
+            blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks of the file and
+                mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
+            with_rows: Gives (row numbers, chunk) instead of the chunk.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+
+        Returns:
+            A `lowtide.Chunks`.
+
+        Raises:
+            MemoryError: A chunk does not fit in the budget; the message says how many rows do.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> epoch = labels.shuffled(5, seed=0)
+            >>> next(epoch)
+            array([800,  38, 982, 574, 325])
+            >>> for numbers, chunk in labels.shuffled(400, seed=1, with_rows=True):
+            ...     print(len(chunk), (chunk == numbers).all())
+            400 True
+            400 True
+            200 True
+        """
     def __eq__(self, value: object, /) -> NDArray[np.bool_]: ...  # type: ignore[override]
     def __ne__(self, value: object, /) -> NDArray[np.bool_]: ...  # type: ignore[override]
     def __lt__(self, value: ArrayLike, /) -> NDArray[np.bool_]: ...
@@ -157,7 +370,17 @@ class Array:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def close(self) -> None: ...
+    def _repr_html_(self) -> str: ...
+    def close(self) -> None:
+        """Lets go of the file and its maps. Arrays that were returned stay what they are.
+
+        Examples:
+            >>> with lowtide.open("rows.npy") as a:
+            ...     first = a[0]
+            >>> a.closed
+            True
+            >>> a.close()  # a second time does nothing
+        """
     def __enter__(self) -> Array: ...
     def __exit__(
         self,
@@ -170,47 +393,137 @@ class Array:
 # A step is an array, or with several arrays a tuple; before it the row numbers where they were asked for.
 @final
 class Chunks(Generic[_Step]):
+    """Chunks of rows, as `chunks` and `shuffled` of an array or a zip make them.
+
+    They are read ahead in a thread. It is an iterator that can be left half way, gone on with, pickled,
+    and used from several threads. After the last chunk the next iteration is the next epoch; it begins
+    again where rows come in file order, and with `repeat=True`. `len` is the number of chunks of a whole
+    iteration, on this rank.
+
+    Examples:
+        >>> a = lowtide.open("rows.npy")
+        >>> it = a.shuffled(256, seed=0)
+        >>> len(it)
+        4
+        >>> first = next(it)
+        >>> state = it.state_dict()  # small: JSON takes it
+        >>> again = a.shuffled(256, seed=0)
+        >>> again.load_state_dict(state)
+        >>> bool((next(again) == next(it)).all())
+        True
+    """
+
     @classmethod
     def __class_getitem__(cls, item: Any) -> GenericAlias: ...
     def __iter__(self) -> Iterator[_Step]: ...
     def __next__(self) -> _Step: ...
     def __len__(self) -> int: ...
     @property
-    def access(self) -> _Access: ...
+    def access(self) -> _Access:
+        """The way of access that is taken: where "auto" was asked for, which one it chose."""
     @property
-    def why(self) -> str: ...
+    def why(self) -> str:
+        """Why that way of access, in words, and whose share it is."""
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Which rank's share it is; 0 in file order, which is not shared."""
     @property
-    def world_size(self) -> int: ...
+    def world_size(self) -> int:
+        """Over how many ranks the rows are shared out; 1 in file order."""
     @property
-    def blocks(self) -> tuple[int, int] | None: ...
+    def blocks(self) -> tuple[int, int] | None:
+        """Rows in a block, and blocks that are mixed; None for an exact shuffle."""
     @property
-    def predicted_spread(self) -> float: ...
-    def state_dict(self) -> _State: ...
-    def load_state_dict(self, state: _State | dict[str, Any]) -> None: ...
+    def predicted_spread(self) -> float:
+        """How far the shares of classes in a chunk spread if the file is sorted by class.
+
+        It is a ratio of standard deviations, against a perfect shuffle: 1.0 is perfect, and an exact shuffle
+        is.
+        """
+    def state_dict(self) -> _State:
+        """Says where the pass stands, as the caller saw it; what is only read ahead does not count.
+
+        Returns:
+            A small dict that JSON takes, the same on every rank, and good for any number of ranks. After the
+            last chunk it is the beginning of the next epoch.
+
+        Examples:
+            >>> it = lowtide.open("rows.npy").shuffled(256, seed=7)
+            >>> chunk = next(it)
+            >>> state = it.state_dict()
+            >>> state["seed"], state["epoch"], state["position"]
+            (7, 0, 256)
+        """
+    def load_state_dict(self, state: _State | dict[str, Any]) -> None:
+        """Goes on from where a `state_dict` was taken, at once, under any number of ranks.
+
+        The next iteration begins there, with the state's seed.
+
+        Args:
+            state: What `state_dict` gave, also after JSON.
+
+        Raises:
+            ValueError: The state is of other data or of another order, or is no state.
+
+        Examples:
+            >>> a = lowtide.open("rows.npy")
+            >>> it = a.shuffled(256, seed=7)
+            >>> chunk = next(it)
+            >>> again = a.shuffled(100)
+            >>> again.load_state_dict(it.state_dict())
+            >>> again.state_dict()["position"]
+            256
+        """
 
 _Order: TypeAlias = Literal["shuffled", "sequential", "with_replacement"]
 _Format: TypeAlias = Literal["nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo", "raw"]
 
 @final
 class Tokens:
+    """A stream of tokens on disk, as `lowtide.tokens` opens it.
+
+    `windows` reads windows where you say, a `loader` goes through all of them, `document` gives one
+    document, and `tokens[start:end]` a part in the files' own dtype. `len` is the number of tokens. It is
+    read-only, pickles as its paths and settings, and closes as a context manager.
+
+    Examples:
+        >>> t = lowtide.tokens("train.bin")
+        >>> t
+        <lowtide.Tokens "...train.bin" tokens=200000 dtype=uint16 format=nanogpt access=auto>
+        >>> len(t)
+        200000
+        >>> t[:4]
+        array([    0,  7919, 15838, 23757], dtype=uint16)
+    """
+
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of a token in the files."""
     @property
-    def files(self) -> tuple[Path, ...]: ...
+    def files(self) -> tuple[Path, ...]:
+        """The files, in the order of the stream, as absolute paths."""
     @property
-    def format(self) -> _Format: ...
+    def format(self) -> _Format:
+        """The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw"."""
     @property
-    def access(self) -> _Access: ...
+    def access(self) -> _Access:
+        """The way of access that was asked for; loaders say which one they took."""
     @property
-    def cache(self) -> str: ...
+    def cache(self) -> str:
+        """What was asked for about the page cache: "auto", "keep" or "drop"."""
     @property
-    def budget(self) -> Budget: ...
+    def budget(self) -> Budget:
+        """The budget that this and everything made from it share."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called."""
     @property
-    def documents(self) -> int | None: ...
+    def documents(self) -> int | None:
+        """How many documents there are; None where nothing says where they end.
+
+        They are counted by the index beside the files, or by `end_of_text`, for which all tokens are read
+        once (see `remember_documents`).
+        """
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any, /) -> Any: ...
     def __iter__(self) -> NoReturn: ...
@@ -224,11 +537,72 @@ class Tokens:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def document(self, number: int) -> NDArray[Any]: ...
-    def remember_documents(self) -> Path: ...
+    def _repr_html_(self) -> str: ...
+    def document(self, number: int) -> NDArray[Any]:
+        """Reads one document, the end-of-text token included, in the files' own dtype.
+
+        Args:
+            number: Which one; negative numbers count from the end.
+
+        Returns:
+            A fresh array of one axis.
+
+        Raises:
+            IndexError: There are not so many.
+            ValueError: Nothing says where documents end: give `lowtide.tokens` the `end_of_text`.
+
+        Examples:
+            >>> t = lowtide.tokens("train.bin", end_of_text=50256)
+            >>> t.documents
+            5
+            >>> t.document(0)[-1]
+            np.uint16(50256)
+        """
+    def remember_documents(self) -> Path:
+        """Writes down where documents are, so that all tokens need not be read for it again.
+
+        What the scan for `end_of_text` found goes into NAME.lowtide-documents beside the first file. From
+        then on documents are known at once, until a file changes.
+
+        Returns:
+            The path of what was written.
+
+        Raises:
+            ValueError: There is nothing to scan for: the files have an index, or there is no `end_of_text`.
+            OSError: It cannot be written.
+
+        Examples:
+            >>> lowtide.tokens("train.bin", end_of_text=50256).remember_documents().name
+            'train.bin.lowtide-documents'
+        """
     def windows(
         self, starts: ArrayLike, block_size: int, out: Sequence[NDArray[Any]] | None = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Reads the windows that begin at `starts`: (x, y), where y is x shifted by one.
+
+        A window takes `block_size` + 1 tokens, so the last one begins at `len(tokens) - block_size - 1`.
+
+        Args:
+            starts: A list or an array of integers, in any order.
+            block_size: How many tokens a row of x has.
+            out: Two arrays of `len(starts)` rows of `block_size`, of any integers, to be filled: (x, y).
+
+        Returns:
+            Two fresh int64 arrays of `len(starts)` rows of `block_size` tokens, or `out`.
+
+        Raises:
+            IndexError: A window would reach beyond the first or the last token.
+            TypeError: `starts` are no integers, or `out` is not two arrays.
+            ValueError: `out` has another shape, or no integers.
+
+        Examples:
+            >>> t = lowtide.tokens("train.bin")
+            >>> x, y = t.windows([0, 7, 1000], 64)
+            >>> x.shape, x.dtype
+            ((3, 64), dtype('int64'))
+            >>> bool((x[:, 1:] == y[:, :-1]).all())
+            True
+        """
     def loader(
         self,
         batch_size: int,
@@ -245,8 +619,49 @@ class Tokens:
         prefetch: int | None = None,
         drop_last: bool = True,
         _turn: tuple[int, int] | None = None,
-    ) -> Loader: ...
-    def close(self) -> None: ...
+    ) -> Loader:
+        """Gives batches of windows, read ahead in a thread: `for x, y in tokens.loader(12, 1024)`.
+
+        Args:
+            batch_size: How many windows a batch has, on each rank.
+            block_size: How many tokens a window has: x and y are arrays of `batch_size` rows of `block_size`.
+            order: "shuffled", every window of an epoch once; "sequential", the same in file order;
+                "with_replacement", independent draws, as nanoGPT's.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            epochs: How many epochs one iteration has; None has no end.
+            repeat: Every iteration begins the same epochs again, from their beginning: for validation.
+                Otherwise the next one is the next epochs, or goes on where an iteration was left half way.
+            dtype: The integers of x and y.
+            rank, world_size: Which share of the batches; if not given, torch.distributed's, torchrun's,
+                Slurm's or MPI's, asked at the first batch at the latest (docs/trainers.md).
+            prefetch: How many batches to read ahead at most; 0 does without a thread.
+            drop_last: Leaves out the last windows of an epoch, which do not fill a batch on every rank.
+
+        Returns:
+            A `lowtide.Loader`.
+
+        Raises:
+            ValueError: The tokens are too few for a window or a batch, a word or a number makes no sense, or
+                only one of `rank` and `world_size` is given.
+            MemoryError: A batch does not fit in the budget.
+
+        Examples:
+            >>> t = lowtide.tokens("train.bin")
+            >>> for x, y in t.loader(batch_size=12, block_size=1024, seed=0):
+            ...     assert x.shape == y.shape == (12, 1024)
+            >>> len(t.loader(12, 1024, rank=1, world_size=4))
+            4
+        """
+    def close(self) -> None:
+        """Lets go of the files. Arrays that were returned stay what they are.
+
+        Examples:
+            >>> with lowtide.tokens("train.bin") as t:
+            ...     start = t[:10]
+            >>> t.closed
+            True
+        """
     def __enter__(self) -> Tokens: ...
     def __exit__(
         self,
@@ -268,29 +683,133 @@ class _LoaderState(TypedDict):
 
 @final
 class Loader:
+    """Batches of windows of tokens, as `tokens.loader` makes it: (x, y), y shifted by one.
+
+    An iteration goes on from where the state stands: after the last batch, with the next epochs. With
+    `repeat=True` it begins the same epochs again. `len` is the number of batches of a whole iteration, on
+    this rank; with `epochs=None` there is none, a `TypeError`.
+
+    Examples:
+        >>> loader = lowtide.tokens("train.bin").loader(batch_size=12, block_size=1024, seed=0)
+        >>> len(loader)
+        16
+        >>> for x, y in loader:
+        ...     assert x.shape == y.shape == (12, 1024)
+        >>> loader.state_dict()["epoch"]  # the next iteration is the next epoch
+        1
+    """
+
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]: ...
     def __next__(self) -> tuple[NDArray[Any], NDArray[Any]]: ...
     def __len__(self) -> int: ...
     @property
-    def access(self) -> _Access: ...
+    def access(self) -> _Access:
+        """The way of access that is taken now: where "auto" was asked for, which one it chose."""
     @property
-    def why(self) -> str: ...
+    def why(self) -> str:
+        """Why that way of access, in words, and whose share it is."""
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Which rank's share it gives."""
     @property
-    def world_size(self) -> int: ...
-    def state_dict(self) -> _LoaderState: ...
-    def load_state_dict(self, state: _LoaderState | dict[str, Any]) -> None: ...
+    def world_size(self) -> int:
+        """Over how many ranks the batches are shared out."""
+    def state_dict(self) -> _LoaderState:
+        """Says where it stands, as the caller saw it; what is only read ahead does not count.
+
+        Returns:
+            A small dict that JSON takes, the same on every rank, and good for any number of ranks and any
+            `batch_size`. After the last batch it is the beginning of the next epoch.
+
+        Examples:
+            >>> loader = lowtide.tokens("train.bin").loader(batch_size=12, block_size=1024, seed=7)
+            >>> x, y = next(loader)
+            >>> state = loader.state_dict()
+            >>> state["seed"], state["epoch"], state["position"]
+            (7, 0, 12)
+        """
+    def load_state_dict(self, state: _LoaderState | dict[str, Any]) -> None:
+        """Goes on from where a `state_dict` was taken, at once: the next iteration begins there.
+
+        The seed is the state's; ranks and `batch_size` are this loader's.
+
+        Args:
+            state: What `state_dict` gave, also after JSON.
+
+        Raises:
+            ValueError: The files, the order or the `block_size` are not the state's, or it is no state.
+
+        Examples:
+            >>> import json
+            >>> t = lowtide.tokens("train.bin")
+            >>> loader = t.loader(batch_size=12, block_size=1024, seed=7)
+            >>> x, y = next(loader)
+            >>> saved = json.dumps(loader.state_dict())
+            >>> again = t.loader(batch_size=4, block_size=1024)
+            >>> again.load_state_dict(json.loads(saved))
+            >>> bool((next(again)[0] == next(loader)[0][:4]).all())
+            True
+        """
 
 @final
 class Zip:
+    """Several arrays with the same rows, as `lowtide.zip` makes it: their chunks come together, as tuples.
+
+    Indexing gives a tuple too, the same index of every array. `len` is the number of rows.
+
+    Examples:
+        >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+        >>> both
+        <lowtide.Zip of 2 arrays, 1000 rows>
+        >>> x, label = both[5]
+        >>> x.shape, label
+        ((128,), np.int64(5))
+    """
+
     @property
-    def arrays(self) -> tuple[Array, ...]: ...
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays, in their order."""
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any, /) -> tuple[Any, ...]: ...
-    def take(self, rows: ArrayLike) -> tuple[NDArray[Any], ...]: ...
+    def take(self, rows: ArrayLike) -> tuple[NDArray[Any], ...]:
+        """Reads the same rows of every array.
+
+        Args:
+            rows: Their numbers, in this order; negative ones count from the end.
+
+        Returns:
+            A tuple of fresh arrays, one for each array.
+
+        Raises:
+            IndexError: A number is out of bounds.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> x, y = both.take([3, 1, -1])
+            >>> x.shape, y
+            ((3, 128), array([  3,   1, 999]))
+        """
     def __getitems__(self, rows: Sequence[int]) -> list[tuple[Any, ...]]: ...
-    def chunks(self, rows: int) -> Chunks[tuple[NDArray[Any], ...]]: ...
+    def chunks(self, rows: int) -> Chunks[tuple[NDArray[Any], ...]]:
+        """Gives all rows in file order, `rows` at a time, as tuples of one chunk for each array.
+
+        Args:
+            rows: How many rows a chunk has; the last one may have fewer.
+
+        Returns:
+            A `lowtide.Chunks`. It begins again with every iteration.
+
+        Raises:
+            MemoryError: The chunks do not fit in the budget; the message says how many rows do.
+            ValueError: `rows` is 0 or negative.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> for x, y in both.chunks(600):
+            ...     print(x.shape, y.shape)
+            (600, 128) (600,)
+            (400, 128) (400,)
+        """
     @overload
     def shuffled(
         self,
@@ -305,7 +824,36 @@ class Zip:
         blocks: _Blocks = None,
         with_rows: Literal[False] = False,
         drop_last: bool = False,
-    ) -> Chunks[tuple[NDArray[Any], ...]]: ...
+    ) -> Chunks[tuple[NDArray[Any], ...]]:
+        """Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
+
+        Args:
+            rows: How many rows a chunk has on each rank; the last one may have fewer.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            start: The position, in rows over all ranks, where the first iteration begins.
+            repeat: Every iteration is the same epoch again, from its beginning.
+            rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+                or MPI's, asked at the first chunk at the latest.
+            blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks and mixes them, as
+                `Array.shuffled` does.
+            with_rows: Gives (row numbers, tuple) instead of the tuple.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+
+        Returns:
+            A `lowtide.Chunks`.
+
+        Raises:
+            MemoryError: The chunks do not fit in the budget; the message says how many rows do.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> for numbers, (x, y) in both.shuffled(500, seed=0, with_rows=True):
+            ...     print(x.shape, (y == numbers).all())
+            (500, 128) True
+            (500, 128) True
+        """
     @overload
     def shuffled(
         self,
@@ -320,7 +868,36 @@ class Zip:
         blocks: _Blocks = None,
         with_rows: Literal[True],
         drop_last: bool = False,
-    ) -> Chunks[tuple[_Rows, tuple[NDArray[Any], ...]]]: ...
+    ) -> Chunks[tuple[_Rows, tuple[NDArray[Any], ...]]]:
+        """Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
+
+        Args:
+            rows: How many rows a chunk has on each rank; the last one may have fewer.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            start: The position, in rows over all ranks, where the first iteration begins.
+            repeat: Every iteration is the same epoch again, from its beginning.
+            rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+                or MPI's, asked at the first chunk at the latest.
+            blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks and mixes them, as
+                `Array.shuffled` does.
+            with_rows: Gives (row numbers, tuple) instead of the tuple.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+
+        Returns:
+            A `lowtide.Chunks`.
+
+        Raises:
+            MemoryError: The chunks do not fit in the budget; the message says how many rows do.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> for numbers, (x, y) in both.shuffled(500, seed=0, with_rows=True):
+            ...     print(x.shape, (y == numbers).all())
+            (500, 128) True
+            (500, 128) True
+        """
     @overload
     def shuffled(
         self,
@@ -335,21 +912,59 @@ class Zip:
         blocks: _Blocks = None,
         with_rows: bool,
         drop_last: bool = False,
-    ) -> Chunks[Any]: ...
+    ) -> Chunks[Any]:
+        """Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
+
+        Args:
+            rows: How many rows a chunk has on each rank; the last one may have fewer.
+            seed: Which order; None draws one, which `state_dict` holds.
+            epoch: The epoch with which the first iteration begins.
+            start: The position, in rows over all ranks, where the first iteration begins.
+            repeat: Every iteration is the same epoch again, from its beginning.
+            rank, world_size: Which share of each step; if not given, torch.distributed's, torchrun's, Slurm's
+                or MPI's, asked at the first chunk at the latest.
+            blocks: None is an exact shuffle. "auto" or a number of rows reads whole blocks and mixes them, as
+                `Array.shuffled` does.
+            with_rows: Gives (row numbers, tuple) instead of the tuple.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+
+        Returns:
+            A `lowtide.Chunks`.
+
+        Raises:
+            MemoryError: The chunks do not fit in the budget; the message says how many rows do.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> for numbers, (x, y) in both.shuffled(500, seed=0, with_rows=True):
+            ...     print(x.shape, (y == numbers).all())
+            (500, 128) True
+            (500, 128) True
+        """
 
 @final
 class Meter:
+    """Watches this process and its children from a thread of its own, until `stop`."""
+
     def __new__(cls, files: Sequence[str], interval: float | None = None) -> Meter: ...
-    def stop(self, command: Sequence[str], tolerance: int | None = None) -> Recording: ...
+    def stop(self, command: Sequence[str], tolerance: int | None = None) -> Recording:
+        """Stops and returns the recording."""
 
 @final
 class Recording:
+    """A run that is over."""
+
     @property
     def verdict(self) -> str: ...
-    def json(self) -> str: ...
-    def html(self) -> str: ...
-    def save_html(self, path: str | PathLike[str]) -> None: ...
-    def save_json(self, path: str | PathLike[str]) -> None: ...
+    def json(self) -> str:
+        """Everything as JSON."""
+    def html(self) -> str:
+        """The page."""
+    def save_html(self, path: str | PathLike[str]) -> None:
+        """Writes the page to a temporary name, syncs and renames."""
+    def save_json(self, path: str | PathLike[str]) -> None:
+        """Writes the JSON likewise."""
 
 def open(
     path: _Path | NDArray[Any],
@@ -360,9 +975,84 @@ def open(
     access: _Access = "auto",
     cache: _Cache = "auto",
     budget: _Size | Budget | None = None,
-) -> Array: ...
-def parse_size(text: str) -> int: ...
-def release(memmap_array: NDArray[Any]) -> None: ...
+) -> Array:
+    """Opens an array on disk, to be read inside a fixed amount of memory.
+
+    No more than the header of the file is read here. The settings hold for everything that is made from
+    the array.
+
+    Args:
+        path: A `.npy` file, which says its own dtype and shape; any other file, with `dtype`, `shape` and
+            `offset` as for `np.memmap`; or an `np.memmap`, whose file, dtype, shape and offset are taken.
+        dtype: The type of an element, for files without a header: whatever NumPy or torch takes for one.
+        shape: The shape, for files without a header; one size may be -1. One axis if not given.
+        offset: The byte where the elements begin, for files without a header; 0 if not given.
+        access: How bytes come from the file.
+            "auto": chooses for each iteration, whose `access` and `why` say which and why.
+            "map": one memory map, held, as `np.memmap` has it; pages that were touched stay.
+            "remap": a new map for every window of the file that is walked, as nanoGPT does for a batch.
+            "advise": one map, and its pages are dropped behind the reader.
+            "read": positioned reads, many in flight where a disk has to be waited for; no map at all.
+            "direct": unbuffered reads, many in flight, past the page cache: for cold files larger than
+            memory.
+        cache: What becomes of the file's pages in the kernel's page cache, which control groups and
+            Kubernetes count.
+            "keep": they stay as long as the kernel likes.
+            "drop": what we add stays within the budget; what was there before us is left alone.
+            "auto": keeps while the file fits in half the room that the machine or its control group has,
+            else drops.
+        budget: How much memory read buffers, read-ahead and mapped windows take together at most: a size
+            like "64MiB", a number of bytes, or a `lowtide.Budget` that several arrays share. The default
+            is the smaller of 256 MiB and a quarter of the room. Arrays that were handed out are the
+            caller's and do not count; `access="map"` is not bounded by it.
+
+    Returns:
+        A `lowtide.Array`.
+
+    Raises:
+        OSError: The file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
+        ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file, or
+            a word or a size is not known. The message says what was expected and what was found.
+        NotImplementedError: The elements are objects or structures.
+        TypeError: `path` is neither a path nor an `np.memmap`.
+
+    Examples:
+        >>> a = lowtide.open("rows.npy", budget="64MiB")
+        >>> a.shape, a.dtype
+        ((1000, 128), dtype('float32'))
+        >>> b = lowtide.open("rows.bin", dtype="float32", shape=(-1, 128), access="read", cache="drop")
+        >>> bool((a[:10] == b[:10]).all())
+        True
+        >>> import numpy as np
+        >>> old = np.memmap("rows.bin", dtype="float32", mode="r", shape=(1000, 128))
+        >>> lowtide.open(old).shape
+        (1000, 128)
+    """
+
+def parse_size(text: str) -> int:
+    """A size such as `"64MiB"` in bytes."""
+
+def release(memmap_array: NDArray[Any]) -> None:
+    """Drops the mapped pages of an `np.memmap` in place.
+
+    The array goes on working: pages come back when they are touched. What was written to it stays.
+
+    Args:
+        memmap_array: An `np.memmap`, or a view of one, whose part alone is dropped then.
+
+    Raises:
+        TypeError: It is not an `np.memmap`.
+        ValueError: It is copy-on-write (mode "c"): what was written to it would be lost.
+
+    Examples:
+        >>> import numpy as np
+        >>> rows = np.memmap("rows.bin", dtype="float32", mode="r", shape=(1000, 128))
+        >>> total = rows.sum()  # now all of it counts as memory of this process
+        >>> lowtide.release(rows)
+        >>> bool(rows.sum() == total)
+        True
+    """
+
 def tokens(
     path: _Path | Sequence[_Path],
     *,
@@ -372,8 +1062,66 @@ def tokens(
     access: _Access = "auto",
     cache: _Cache = "auto",
     budget: _Size | Budget | None = None,
-) -> Tokens: ...
-def zip(*arrays: Array) -> Zip: ...
-def main(arguments: Sequence[str], python: str | PathLike[str] | None) -> int: ...
+) -> Tokens:
+    """Opens a stream of tokens: one file or many, read as one.
+
+    What the files are is told from their content; `lowtide info` shows it.
+
+    Args:
+        path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream.
+        dtype: The type of a token, for files that do not say. A bare `.bin` is uint16 without it.
+        format: The dialect, instead of what the files look like: "nanogpt", "llmc", "megatron",
+            "datatrove", "npy", "olmo" or "raw".
+        end_of_text: The token between documents, for files without an index of them; 50256 is GPT-2's.
+        access: How to read, as for `lowtide.open`.
+        cache: What becomes of the page cache, as for `lowtide.open`.
+        budget: Inside how much memory, as for `lowtide.open`.
+
+    Returns:
+        A `lowtide.Tokens`.
+
+    Raises:
+        OSError: A file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
+        ValueError: What a file is cannot be told, or it is damaged, or files do not belong together. The
+            message says what was expected, what was found, and the way out.
+        NotImplementedError: The numbers in a file are no integers.
+        TypeError: `path` is neither a path nor a list of paths.
+
+    Warns:
+        UserWarning: A bare `.bin` looks like another type than it is read as; `dtype=` says which it is.
+
+    Examples:
+        >>> t = lowtide.tokens("train.bin", budget="64MiB")
+        >>> x, y = t.windows([0, 7, 1000], 64)
+        >>> for x, y in t.loader(batch_size=12, block_size=1024, seed=0):
+        ...     assert x.shape == (12, 1024)
+        >>> len(lowtide.tokens(["train.bin", "val.bin"]))
+        400000
+    """
+
+def zip(*arrays: Array) -> Zip:
+    """Reads several arrays together, row by row.
+
+    Args:
+        arrays: Arrays that `lowtide.open` returned, of equally many rows.
+
+    Returns:
+        A `lowtide.Zip`.
+
+    Raises:
+        ValueError: The arrays have different lengths, or there is none.
+        TypeError: Something is not an array of ours.
+
+    Examples:
+        >>> rows, labels = lowtide.open("rows.npy"), lowtide.open("labels.npy")
+        >>> for x, y in lowtide.zip(rows, labels).shuffled(500, seed=0):
+        ...     print(x.shape, y.shape)
+        (500, 128) (500,)
+        (500, 128) (500,)
+    """
+
+def main(arguments: Sequence[str], python: str | PathLike[str] | None) -> int:
+    """Runs the command and returns its exit code."""
+
 def _reopen(path: _Path, arguments: dict[str, Any]) -> Array: ...
 def _reopen_tokens(files: tuple[_Path, ...], arguments: dict[str, Any]) -> Tokens: ...

@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 class RowDataset(Dataset[Any]):
     """The rows of an array as tensors; of a ``lowtide.zip``, tuples of them.
 
-    >>> rows = lowtide.torch.RowDataset(lowtide.open("rows.npy"))  # doctest: +SKIP
-    >>> for x in DataLoader(rows, batch_size=256, shuffle=True):  # doctest: +SKIP
-    ...     ...
+    Raises:
+        TypeError: Torch has no tensors of such elements.
+
+    >>> import lowtide, lowtide.torch
+    >>> from torch.utils.data import DataLoader
+    >>> rows = lowtide.torch.RowDataset(lowtide.open("rows.npy"))
+    >>> for x in DataLoader(rows, batch_size=250, shuffle=True):
+    ...     assert x.shape == (250, 128)
     """
 
     def __init__(self, rows: Array | Zip) -> None:
@@ -72,6 +77,17 @@ class WindowDataset(Dataset[Any]):
     Of N tokens there are ⌊(N − 1) / ``block_size``⌋ windows, the same in every epoch; a sampler shuffles them
     and deals them out to ranks. ``TokenDataset`` does that by itself, reads ahead, and moves the cuts from
     epoch to epoch.
+
+    Raises:
+        ValueError: There are fewer tokens than a window takes, or a word is not known.
+
+    >>> import lowtide, lowtide.torch
+    >>> windows = lowtide.torch.WindowDataset(lowtide.tokens("train.bin"), block_size=1024)
+    >>> len(windows)
+    195
+    >>> x, y = windows[0]
+    >>> x.shape
+    torch.Size([1024])
     """
 
     def __init__(

@@ -22,8 +22,25 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 class Report:
     """What a run used, and what that means. Shows itself as a page in a notebook.
 
-    ``verdict`` is ``"leak"``, ``"shared"``, ``"mapped"``, ``"cache"``, ``"flat"``, or ``"unknown"`` when the
-    run was too short to tell. ``sentence`` says what grew and how fast, ``advice`` what to do about it.
+    Attributes:
+        verdict: ``"leak"``, ``"shared"``, ``"mapped"``, ``"cache"``, ``"flat"``, or ``"unknown"`` when the
+            run was too short to tell.
+        sentence: What grew, and how fast.
+        advice: What to do about it.
+        seconds: How long the run took.
+        peak_anon_bytes: The most that the heap was.
+        peak_file_bytes: The most that was mapped of files.
+        peak_shmem_bytes: The most that was shared memory.
+        peak_cache_bytes: The most of the watched files that was in the page cache; ``None`` when nothing is
+            known about any.
+        peak_rss_bytes: The most that was resident, of all kinds together.
+        growth_bytes_per_second: Of ``"anon"``, ``"shmem"``, ``"file"`` and ``"cache"``.
+        growth_interval: The ends of the 95 % confidence interval of each.
+        samples: What was seen, one dict for each moment.
+        processes: The processes that were watched.
+        files: The files that were watched.
+        killed: Who was killed by what, such as the kernel for want of memory, or ``None``.
+        watching_cpu_seconds: Processor time that watching cost.
 
     >>> import lowtide, time
     >>> with lowtide.watch(files=()) as w:
@@ -47,19 +64,14 @@ class Report:
         self.peak_anon_bytes: int = data["peak_anon_bytes"]
         self.peak_file_bytes: int = data["peak_file_bytes"]
         self.peak_shmem_bytes: int = data["peak_shmem_bytes"]
-        #: ``None`` when nothing is known about any watched file.
         self.peak_cache_bytes: int | None = data["peak_cache_bytes"]
         self.peak_rss_bytes: int = data["peak_rss_bytes"]
-        #: Bytes a second of ``"anon"``, ``"shmem"``, ``"file"`` and ``"cache"``.
         self.growth_bytes_per_second: dict[str, float | None] = data["growth_bytes_per_second"]
-        #: The ends of the 95 % confidence interval of each.
         self.growth_interval: dict[str, list[float] | None] = data["growth_interval"]
         self.samples: list[dict[str, Any]] = data["samples"]
         self.processes: list[dict[str, Any]] = data["processes"]
         self.files: list[dict[str, Any]] = data["files"]
-        #: Who was killed by what, such as the kernel for want of memory, or ``None``.
         self.killed: dict[str, Any] | None = data["killed"]
-        #: Processor time that watching cost.
         self.watching_cpu_seconds: float = data["watching_cpu_seconds"]
 
     @property
@@ -77,7 +89,11 @@ class Report:
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write the report as one self-contained page, or return it without a path.
 
-        Raises ``OSError`` if it cannot be written; what was there before stays then.
+        Args:
+            path: Where to write it; ``None`` returns it instead.
+
+        Raises:
+            OSError: It cannot be written; what was there before stays then.
 
         >>> import lowtide
         >>> with lowtide.watch(files=()) as w:
@@ -94,7 +110,11 @@ class Report:
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write everything as JSON, or return it without a path.
 
-        Raises ``OSError`` if it cannot be written; what was there before stays then.
+        Args:
+            path: Where to write it; ``None`` returns it instead.
+
+        Raises:
+            OSError: It cannot be written; what was there before stays then.
 
         >>> import json, lowtide
         >>> with lowtide.watch(files=()) as w:
@@ -208,7 +228,8 @@ class Watch:
     def report(self) -> Report:
         """The report of the last run that is over.
 
-        Raises ``RuntimeError`` before the first one is.
+        Raises:
+            RuntimeError: None is over yet.
 
         >>> import lowtide
         >>> with lowtide.watch() as w:
@@ -277,11 +298,16 @@ def watch(files: Any = "auto", *, interval: float | None = None, tolerance: str 
     As a decorator, with or without arguments, it watches every call; the function's ``report`` is that of
     the last one.
 
-    ``files``: paths, folders and globs; ``"auto"`` finds the large files that are mapped or open.
-    ``interval``: seconds between samples, ``None`` for 0.1, or longer where that would cost 1 % of a core.
-    ``tolerance``: growth of up to this size, like ``"64MiB"``, counts as flat.
+    Args:
+        files: Paths, folders and globs; ``"auto"`` finds the large files that are mapped or open.
+        interval: Seconds between samples, ``None`` for 0.1, or longer where that would cost 1 % of a core.
+        tolerance: Growth of up to this size, like ``"64MiB"``, counts as flat.
 
-    Raises ``ValueError`` for a size or an interval that makes no sense.
+    Returns:
+        A ``lowtide.Watch``, for ``with``; its ``report`` is there when the block has ended.
+
+    Raises:
+        ValueError: The size or the interval makes no sense.
 
     >>> import lowtide, time
     >>> held = []

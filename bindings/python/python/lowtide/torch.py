@@ -4,8 +4,8 @@ Tensors share memory with our arrays: there is no second copy. Torch is an optio
 ``lowtide`` imports it.
 
 >>> import lowtide, lowtide.torch
->>> tokens = lowtide.tokens("train.bin")  # doctest: +SKIP
->>> x, y = lowtide.torch.get_batch(tokens, batch_size=12, block_size=1024)  # doctest: +SKIP
+>>> tokens = lowtide.tokens("train.bin")
+>>> x, y = lowtide.torch.get_batch(tokens, batch_size=12, block_size=1024)
 """
 
 from __future__ import annotations
@@ -47,6 +47,21 @@ def get_batch(
 
     ``x`` and ``y`` are int64 tensors of ``batch_size`` rows of ``block_size`` tokens, ``y`` shifted by one.
     On CUDA they are allocated pinned, filled in place and copied with ``non_blocking=True``.
+
+    Args:
+        tokens: What ``lowtide.tokens`` opened.
+        batch_size: How many windows.
+        block_size: How many tokens a window has.
+        device: Where the tensors go.
+        generator: What draws; torch's default one if not given.
+
+    Raises:
+        IndexError: There are fewer tokens than a window takes.
+
+    >>> import lowtide, lowtide.torch
+    >>> x, y = lowtide.torch.get_batch(lowtide.tokens("train.bin"), batch_size=12, block_size=1024)
+    >>> x.shape, x.dtype
+    (torch.Size([12, 1024]), torch.int64)
     """
     if device != "cpu":  # most are, and asking torch what a word means takes as long as reading a window
         device = torch.device(device)
@@ -87,6 +102,12 @@ class TokenDataset(IterableDataset[_Pair]):
 
     Our loader reads ahead in a thread of its own, so that workers are rarely worth their cost: each has a
     budget of its own, and copies its batches into shared memory.
+
+    >>> import lowtide, lowtide.torch
+    >>> from torch.utils.data import DataLoader
+    >>> dataset = lowtide.torch.TokenDataset(lowtide.tokens("train.bin"), batch_size=12, block_size=1024)
+    >>> for x, y in DataLoader(dataset, batch_size=None):
+    ...     assert x.shape == y.shape == (12, 1024)
     """
 
     def __init__(
