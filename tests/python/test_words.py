@@ -179,14 +179,17 @@ def test_a_file_of_somebody_else_may_be_in_memory(tmp_path, python):
 
 def test_a_long_look_for_documents_says_how_far_it_is(tmp_path, caplog):
     path = tmp_path / "long.bin"
-    with path.open("wb") as file:
-        file.truncate(6 << 30)  # zeros, which cost no disk
-    t = lowtide.tokens(path, end_of_text=7, format="nanogpt", cache="drop")
-    with caplog.at_level(logging.INFO, "lowtide"):
-        assert t.documents == 1
-    messages = [record.getMessage() for record in caplog.records if record.name == "lowtide"]
-    assert messages, "6 GiB in half a second?"
-    assert re.search(rf"^{path}: looking for documents: \d+ % of 3221225472 tokens, \d+ s left$", messages[0])
+    for gib in (6, 24, 96, 384):  # zeros, which cost no disk; a quick machine needs more
+        with path.open("wb") as file:
+            file.truncate(gib << 30)
+        t = lowtide.tokens(path, end_of_text=7, format="nanogpt", cache="drop")
+        with caplog.at_level(logging.INFO, "lowtide"):
+            assert t.documents == 1
+        messages = [record.getMessage() for record in caplog.records if record.name == "lowtide"]
+        if messages:
+            break
+    said = rf"^{path}: looking for documents: \d+ % of {gib << 29} tokens, \d+ s left$"
+    assert re.search(said, messages[0])
     caplog.clear()
     assert t.documents == 1  # known by now
     assert not caplog.records
