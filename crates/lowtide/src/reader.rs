@@ -33,9 +33,9 @@ const AHEAD_COLD: u64 = 32 << 20;
 /// the processor's cache when the caller takes them.
 const AHEAD_WARM: u64 = 1 << 20;
 /// Of a file in memory no more is read ahead than this part of it, whatever the budget: one row in eight is wanted of
-/// every sweep then, and more gained nothing (256 MiB in rows of 512 bytes, a quarter: 748,000 rows a second, an eighth:
-/// 716,000, all of it: 238,000; 1 GiB, an eighth: 593,000, all that the budget holds: 413,000). What has to come from a
-/// disk each time is another matter: there every sweep less is a pass less.
+/// every sweep then, and more gained nothing (one run beside other work, not kept, 256 MiB in rows of 512 bytes, a quarter:
+/// 748,000 rows a second, an eighth: 716,000, all of it: 238,000; 1 GiB, an eighth: 593,000, all that the budget holds:
+/// 413,000). What has to come from a disk each time is another matter: there every sweep less is a pass less.
 const SWEEPS: u64 = 8;
 /// But this much: it still fits in the processor's cache.
 const LEAST_SWEEP: u64 = 4 << 20;
