@@ -48,11 +48,16 @@ def pid(name: str, data: Path, report: Path) -> None:
         assert (running.returncode, watching.returncode) == (0, 0), said
 
 
+def files(name: str, data: Path) -> str:
+    """Warm files are found by themselves. What of a cold one came in before it was found is not known."""
+    return repr("auto" if name in {program.__name__ for program in WARM} else [str(data)])
+
+
 def block(name: str, data: Path, report: Path) -> None:
-    """``with lowtide.watch():``, which finds the file by itself."""
+    """``with lowtide.watch():``."""
     program = f"""if True:
         import lowtide, watch_programs
-        with lowtide.watch() as w:
+        with lowtide.watch({files(name, data)}) as w:
             watch_programs.{name}({str(data)!r})
         w.report.to_json({str(report)!r})
     """
@@ -60,13 +65,14 @@ def block(name: str, data: Path, report: Path) -> None:
 
 
 def fixture(name: str, data: Path, report: Path) -> None:
-    """A test that asks for ``lowtide_flat``, which finds the file by itself."""
+    """A test that asks for ``lowtide_flat``."""
     test = data.with_name(f"test_{data.stem.replace('-', '_')}.py")
     test.write_text(f"""if True:
         import pytest, watch_programs
 
         @pytest.fixture
         def kept(lowtide_flat):
+            lowtide_flat.files = {files(name, data)}
             yield
             lowtide_flat.report.to_json({str(report)!r})
 

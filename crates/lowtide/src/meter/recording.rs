@@ -242,28 +242,12 @@ fn surroundings(sampler: &Sampler, tolerance: Option<u64>) -> Surroundings {
     Surroundings {
         room: sampler.room().clone(),
         files_bytes: on_disk().map(|file| file.size).sum(),
-        files_rise: brought_in(
-            on_disk().map(super::files::Watched::rise).sum(),
-            on_disk().map(|file| file.peak).sum(),
-            read_from_disk(sampler.series()),
-        ),
+        files_rise: on_disk().map(super::files::Watched::rise).sum(),
         mapped_rise: on_disk().map(super::files::Watched::mapped_rise).sum(),
         killed: None,
         sharing: sharing(sampler),
         tolerance,
     }
-}
-
-/// What came into the page cache of the files. One that is found by itself is found up to a second late, and has come in
-/// already by then: what was read from the disk meanwhile, as far as it is there, came too.
-fn brought_in(seen_to_rise: u64, peak: u64, read: u64) -> u64 {
-    seen_to_rise.max(peak.min(read))
-}
-
-/// Bytes that the processes read from a disk since the watch began.
-fn read_from_disk(samples: &[Sample]) -> u64 {
-    let read = |sample: Option<&Sample>| sample.map_or(0, |sample| sample.read_bytes);
-    read(samples.last()).saturating_sub(read(samples.first()))
 }
 
 fn sharing(sampler: &Sampler) -> Sharing {
@@ -387,17 +371,4 @@ pub fn save(path: &Path, bytes: &[u8]) -> Result<()> {
         let _ = std::fs::remove_file(&temporary);
         Error::io(path, "write the report", source)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::brought_in;
-
-    #[test]
-    fn what_was_read_before_a_file_was_found_counts() {
-        assert_eq!(brought_in(0, 900, 900), 900); // found late
-        assert_eq!(brought_in(0, 900, 5), 5); // warm
-        assert_eq!(brought_in(0, 3, 900), 3); // read and dropped
-        assert_eq!(brought_in(400, 900, 300), 400); // brought in by somebody else
-    }
 }
