@@ -345,7 +345,11 @@ fn a_kill_for_want_of_memory_is_named() {
     assert_eq!((&killed["limit_bytes"], &killed["out_of_memory"]), (&(64 << 20).into(), &true.into()));
     assert!(report["limit_in_seconds"].is_null());
 
-    let (output, report) = group.watch(&format!("sh -c '{leak}; sleep 0.5; exit 3'"));
+    // The kernel may kill a second one, the shell, if somebody needs a page in the milliseconds in which the
+    // first still holds its memory (seen 1 in 30): then it is asked again.
+    let worker = || group.watch(&format!("sh -c '{leak}; sleep 0.5; exit 3'"));
+    let (output, report) =
+        (0..5).map(|_| worker()).find(|(output, _)| output.status.code() != Some(137)).unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
     assert!(said(&output).contains("The kernel killed a process with SIGKILL"), "{}", said(&output));
     assert!(said(&output).contains(&wanted), "{}", said(&output));

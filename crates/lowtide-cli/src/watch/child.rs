@@ -63,12 +63,14 @@ impl Child {
         // nothing is allocated.
         unsafe { command.pre_exec(|| mask_signals(libc::SIG_UNBLOCK).map(|_| ())) };
         let child = command.spawn()?;
+        outlive_it();
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Self { pid, signals })
     }
 
     /// Waits beside a process that is not ours.
     pub fn none() -> io::Result<Self> {
+        outlive_it();
         Ok(Self { pid: None, signals: catch_signals()? })
     }
 
@@ -148,6 +150,13 @@ impl Child {
 /// Stops ourselves, as the terminal asked, until we are continued.
 pub fn stop() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
+/// Asks the kernel to spare us where memory runs out: we are in the command's control group as a rule, and
+/// while what it held is being given back, the next process that needs a page may be killed as well. The
+/// report would be lost with us. Only root may ask; the command has been forked already and is not spared.
+fn outlive_it() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
 }
 
 /// Blocks [`SIGNALS`] in this thread and makes them readable instead.
