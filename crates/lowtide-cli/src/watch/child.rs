@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -63,14 +64,13 @@ impl Child {
         // nothing is allocated.
         unsafe { command.pre_exec(|| mask_signals(libc::SIG_UNBLOCK).map(|_| ())) };
         let child = command.spawn()?;
-        outlive_it();
+        let_it_go_first(child.id());
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Self { pid, signals })
     }
 
     /// Waits beside a process that is not ours.
     pub fn none() -> io::Result<Self> {
-        outlive_it();
         Ok(Self { pid: None, signals: catch_signals()? })
     }
 
@@ -152,11 +152,21 @@ pub fn stop() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
-/// Asks the kernel to spare us where memory runs out: we are in the command's control group as a rule, and
-/// while what it held is being given back, the next process that needs a page may be killed as well. The
-/// report would be lost with us. Only root may ask; the command has been forked already and is not spared.
-fn outlive_it() {
-    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+/// What we hold ourselves, and something above.
+const OUR_SIZE: u64 = 8 << 20;
+
+/// Makes the command the larger of the two in the eyes of the kernel, if memory is limited. We are in its
+/// control group: while what a killed process held is being given back, the next one that needs a page can
+/// be killed as well (seen 1 in 30), and the largest that is left may be the watcher, with all it has to say.
+/// The kernel counts in thousandths of the limit.
+fn let_it_go_first(pid: u32) {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    let levels = lowtide::meter::cgroup::levels(Path::new("/"), "self");
+    let Some(limit) = levels.iter().filter_map(|level| level.limit).min() else { return };
+    let Ok(Ok(now)) = std::fs::read_to_string(&path).map(|text| text.trim().parse::<i64>()) else { return };
+    let more = (OUR_SIZE * 1000).div_ceil(limit.max(1)).min(1000).cast_signed();
+    // A command that may not be touched keeps what it has.
+    let _ = std::fs::write(&path, (now + more).min(1000).to_string());
 }
 
 /// Blocks [`SIGNALS`] in this thread and makes them readable instead.
