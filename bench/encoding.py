@@ -1,6 +1,6 @@
 """How quickly one core turns text into tokens: ours and Python's tiktoken, in turns, on Python's standard library.
 
-Run as ``python bench/tokenize.py [NAME...]``, with tiktoken installed. Both sides encode the same texts, one after the
+Run as ``python bench/encoding.py [NAME...]``, with tiktoken installed. Both sides encode the same texts, one after the
 other, on one core; they take turns, so that other load meets both. The time is the processor's, from the kernel.
 """
 
