@@ -25,6 +25,8 @@ const HEAD: usize = 24;
 const SMALL: usize = 1 << 20;
 /// How much of a document that is dealt from its file is read at once.
 const COPY: usize = 1 << 20;
+/// Bytes that may be dirty in all spools together: each alone may have many times its share.
+const DIRTY: u64 = 24 << 20;
 /// What the order of one document takes.
 const ENTRY: u64 = size_of::<Entry>() as u64;
 
@@ -32,6 +34,8 @@ const ENTRY: u64 = size_of::<Entry>() as u64;
 pub struct Spools {
     shuffle: Shuffle,
     files: Vec<Append>,
+    /// Bytes since the spools were written back.
+    dirty: u64,
     key: u64,
     number: u64,
     /// The document so far, while it is small.
@@ -62,12 +66,21 @@ impl Spools {
     }
 
     fn over(shuffle: Shuffle, files: Vec<Append>) -> Self {
-        Self { shuffle, files, key: 0, number: 0, small: Vec::new(), large: None }
+        Self { shuffle, files, dirty: 0, key: 0, number: 0, small: Vec::new(), large: None }
     }
 
     fn file(&mut self) -> &mut Append {
         &mut self.files[spool_of(self.key, 0)]
     }
+}
+
+/// Writes files back when much of them is dirty.
+fn settle(files: &mut [Append], dirty: &mut u64) -> Result<()> {
+    if *dirty < DIRTY {
+        return Ok(());
+    }
+    *dirty = 0;
+    files.iter_mut().try_for_each(Append::settle)
 }
 
 fn head(key: u64, number: u64, len: u64) -> Vec<u8> {
@@ -109,8 +122,9 @@ impl Out for Spools {
         let small = std::mem::take(&mut self.small);
         self.file().write(&head)?;
         self.file().write(&small)?;
+        self.dirty += (head.len() + small.len()) as u64;
         self.small = small; // kept for its memory
-        Ok(())
+        settle(&mut self.files, &mut self.dirty)
     }
 
     fn abort(&mut self) -> Result<()> {
@@ -185,6 +199,7 @@ impl Dealer<'_> {
             }
             self.out.end()?;
         }
+        spool.forget(self.cache);
         Ok(())
     }
 
@@ -194,14 +209,18 @@ impl Dealer<'_> {
         let files = (0..SPOOLS).map(|sub| Append::create(&path(sub), self.cache));
         let mut files = files.collect::<Result<Vec<_>>>()?;
         let paths: Vec<PathBuf> = (0..SPOOLS).map(path).collect();
+        let mut dirty = 0;
         spool.each(|entry| {
             (self.beat)(self.dealt)?;
             let file = &mut files[spool_of(entry.key, depth)];
             file.write(&head(entry.key, entry.number, entry.len))?;
-            spool.copy(entry, &mut self.buffer, |bytes| file.write(bytes))
+            spool.copy(entry, &mut self.buffer, |bytes| file.write(bytes))?;
+            dirty += HEAD as u64 + entry.len;
+            settle(&mut files, &mut dirty)
         })?;
         files.iter_mut().try_for_each(Append::sync)?;
         drop(files);
+        spool.forget(self.cache);
         for path in paths {
             self.deal(&path, depth + 1)?;
             fs::remove_file(&path).map_err(|error| Error::io(&path, "remove the file", error))?;
@@ -227,6 +246,13 @@ impl Spool {
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(into, at).map_err(|error| Error::io(&self.path, "read the file", error))
+    }
+
+    /// Lets the page cache have its memory back, where that was asked for: nobody reads this again.
+    fn forget(&self, cache: Cache) {
+        if cache == Cache::Drop {
+            let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        }
     }
 
     fn count(&self) -> Result<u64> {

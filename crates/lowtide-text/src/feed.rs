@@ -5,15 +5,17 @@
 
 use crate::documents::{Mark, Sink};
 use crate::job::OnError;
+use crate::room::Room;
 use crate::state::Place;
 use crate::tokenizer::Tokenizer;
 use lowtide::{Error, Result};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// How many errors are told in words.
-const SAID: usize = 20;
+pub const SAID: usize = 20;
 
 /// A portion of text, and what became of it.
 #[derive(Debug, Default)]
@@ -69,6 +71,9 @@ pub struct Feeder<'a> {
     free: Receiver<Load>,
     full: Sender<Load>,
     load: Option<Load>,
+    /// All loads there are, and those that were called back to have the room for a large one.
+    loads: usize,
+    back: Vec<Load>,
     next: u64,
     /// The text of a load, and of a piece that cannot be cut.
     size: usize,
@@ -76,6 +81,8 @@ pub struct Feeder<'a> {
     /// Documents of this source that an earlier run has done.
     skip: u64,
     after: After,
+    /// What is being read, for messages.
+    path: PathBuf,
     /// Whether nobody wants any more: seen also where no load is asked for.
     stop: Arc<AtomicBool>,
     /// Where the piece begins in the load; whether it is its document's first; when a cut is tried again.
@@ -91,7 +98,7 @@ impl<'a> Feeder<'a> {
         tokenizer: &'a dyn Tokenizer,
         on_error: OnError,
         (free, full): (Receiver<Load>, Sender<Load>),
-        (size, most): (usize, usize),
+        room: &Room,
         (after, stop): (After, Arc<AtomicBool>),
     ) -> Self {
         Self {
@@ -100,24 +107,28 @@ impl<'a> Feeder<'a> {
             free,
             full,
             load: None,
+            loads: room.loads,
+            back: Vec::new(),
             next: 0,
-            size,
-            most,
+            size: room.load,
+            most: room.piece,
             skip: 0,
             after,
+            path: PathBuf::new(),
             stop,
             start: 0,
             first: true,
-            try_at: size,
+            try_at: room.load,
             lost: false,
         }
     }
 
-    /// A source begins, of which `skip` documents are passed over.
-    pub fn begin_source(&mut self, source: usize, skip: u64) {
+    /// A source begins, of which `done` documents are done: they come again, or reading begins at a mark behind them.
+    pub fn begin_source(&mut self, source: usize, path: &Path, done: u64, mark: Option<Mark>) {
+        path.clone_into(&mut self.path);
         let number = self.after.place.number;
-        self.after.place = Place { source, documents: skip, mark: None, number };
-        self.skip = skip;
+        self.after.place = Place { source, documents: done, mark, number };
+        self.skip = if mark.is_none() { done } else { 0 };
     }
 
     /// A source has been read to its end.
@@ -134,7 +145,10 @@ impl<'a> Feeder<'a> {
 
     fn load(&mut self) -> Result<&mut Load> {
         if self.load.is_none() {
-            let mut load = self.free.recv().map_err(|_| Error::Interrupted)?;
+            let mut load = match self.back.pop() {
+                Some(load) => load,
+                None => self.free.recv().map_err(|_| Error::Interrupted)?,
+            };
             load.text.clear();
             load.text.shrink_to(2 * self.size); // one that could not be cut was larger
             load.pieces.clear();
@@ -164,6 +178,18 @@ impl<'a> Feeder<'a> {
         Ok(())
     }
 
+    /// Waits until all other loads are written: there is room for one large piece, not for one in each.
+    fn call_back(&mut self) -> Result<()> {
+        while self.back.len() + 1 < self.loads {
+            let mut load = self.free.recv().map_err(|_| Error::Interrupted)?;
+            load.text.shrink_to(2 * self.size);
+            load.tokens.clear();
+            load.tokens.shrink_to(8 * self.size);
+            self.back.push(load);
+        }
+        Ok(())
+    }
+
     /// Sends the load with the first part of a document that goes on.
     fn cut(&mut self) -> Result<()> {
         let (tokenizer, start) = (self.tokenizer, self.start);
@@ -172,11 +198,14 @@ impl<'a> Feeder<'a> {
         let Some(at) = tokenizer.cut(part) else {
             let len = part.len();
             if len > self.most {
-                let text = format!("a document with {len} bytes between two places where it could be cut");
+                let (path, number) = (self.path.display(), self.after.place.documents + 1);
+                let text = format!(
+                    "{path}: document {number} has {len} bytes without a place where it could be cut"
+                );
                 return self.give_up(Error::argument(text, "a larger budget has room for it"));
             }
             self.try_at = self.try_at.saturating_mul(2);
-            return Ok(());
+            return self.call_back();
         };
         let end = start + at;
         let rest = text[end..].to_owned();

@@ -5,6 +5,7 @@
 
 use lowtide::{Error, Result};
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,32 @@ impl Source {
             Self::File { path, .. } => path,
             Self::Stdin => Path::new("-"),
         }
+    }
+
+    /// That it is still the file that was found: tokens of two states of a file are never mixed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it is gone, [`Error::Format`] where it has changed.
+    pub fn unchanged(&self) -> Result<()> {
+        let Self::File { path, bytes, modified } = self else { return Ok(()) };
+        let meta = path.metadata().map_err(|error| Error::io(path, "find the file again", error))?;
+        let (now, time) = size_and_time(&meta);
+        if (now, time) == (*bytes, *modified) {
+            return Ok(());
+        }
+        let found = if now == *bytes { "a later time of change".into() } else { format!("{now} bytes") };
+        Err(Error::Format {
+            path: path.clone(),
+            offset: 0,
+            expected: format!("the {bytes} bytes that it had when the work began"),
+            found,
+            hint: "it was changed while it was read: begin again, in another folder".into(),
+        })
+    }
+
+    /// What a list of sources holds in memory, for each of the three that there are: here, in the job, in the manifest.
+    pub(crate) fn memory(sources: &[Self]) -> u64 {
+        sources.iter().map(|source| 3 * (source.path().as_os_str().len() as u64 + 160)).sum()
     }
 
     /// Its size, where that is known.
@@ -104,10 +131,16 @@ fn globbed(name: &Path) -> Result<Vec<PathBuf>> {
 
 fn file(path: PathBuf) -> Result<Source> {
     let meta = path.metadata().map_err(|error| Error::io(&path, "look at the file", error))?;
-    let modified = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
-    // A pipe is read as it comes, and is as large as it turns out to be.
-    let bytes = if meta.is_file() { meta.len() } else { 0 };
+    let (bytes, modified) = size_and_time(&meta);
     Ok(Source::File { path, bytes, modified })
+}
+
+/// A pipe is read as it comes, and is as large as it turns out to be.
+fn size_and_time(meta: &Metadata) -> (u64, i128) {
+    if !meta.is_file() {
+        return (0, 0);
+    }
+    (meta.len(), i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()))
 }
 
 /// All files below `folder`, sorted; links to folders are not followed, so that there is no circle.

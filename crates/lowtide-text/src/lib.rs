@@ -18,6 +18,8 @@
 //! | files | `shards`, `deal` | loads in their order → shards; or documents in another order, dealt out of core |
 //! | memory of it all | `job`, `state` | what was asked for, and how far it is: enough to go on after a kill |
 
+#[doc(hidden)]
+pub mod attack;
 mod deal;
 mod documents;
 mod encode;

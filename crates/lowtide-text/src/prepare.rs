@@ -3,7 +3,7 @@
 use crate::deal::{self, Spools};
 use crate::documents::{self, Mark, Reading, Sink};
 use crate::encode::{Between, Encoding};
-use crate::feed::{After, Fate, Feeder, Load};
+use crate::feed::{After, Fate, Feeder, Load, SAID};
 use crate::inputs::{self, Source};
 use crate::job::{Job, OnError, Settings};
 use crate::packing::Gauge;
@@ -94,7 +94,7 @@ pub fn prepare(
     };
     let (counts, done) = run.make(&*tokenizer, &room, &work, state)?;
     if let Some(table) = tokenizer.table() {
-        lowtide::write::replace(&work.whole(CHARS), table.as_bytes())?;
+        work.place(CHARS, table.as_bytes())?;
     }
     let manifest = run.manifest(&*tokenizer, job, counts, done)?;
     work.finish(&manifest)?;
@@ -128,13 +128,14 @@ impl<'a> Run<'a> {
         Self { settings, sources, cache, gauge: Gauge::default(), progress, interrupt, seen }
     }
 
-    fn reading(&self, room: u64) -> Reading {
+    fn reading(&self, room: &Room) -> Reading {
         Reading {
             kind: self.settings.input,
             field: self.settings.field.split('.').map(str::to_owned).collect(),
             separator: self.settings.separator.clone(),
             cache: self.cache,
-            room,
+            room: room.line,
+            page: room.page,
             gauge: Arc::clone(&self.gauge),
         }
     }
@@ -147,13 +148,10 @@ impl<'a> Run<'a> {
         let budget =
             self.settings.budget.unwrap_or_else(|| lowtide::Budget::default_for(meter::room().bytes).limit());
         let width = self.settings.dtype(tokenizer.vocabulary())?.itemsize();
-        Room::new(
-            budget,
-            self.threads(),
-            width,
-            tokenizer.memory(),
-            self.settings.shuffle_documents.is_some(),
-        )
+        let deals = self.settings.shuffle_documents.is_some();
+        let mut memory = tokenizer.memory();
+        memory.held += Source::memory(self.sources);
+        Room::new(budget, self.threads(), width, memory, deals)
     }
 
     /// The tokenizer that was asked for. That of characters is made of all that there are.
@@ -168,7 +166,7 @@ impl<'a> Run<'a> {
             ));
         }
         self.seen.step = Step::Looking;
-        let reading = self.reading(1 << 20);
+        let reading = self.reading(&self.room(&tokenizer::Bytes)?);
         let mut look = Look { chars: CharsBuilder::default(), on_error: self.settings.on_error, run: self };
         for source in look.run.sources {
             documents::read(source, &reading, None, &mut look)?;
@@ -260,14 +258,9 @@ impl<'a> Run<'a> {
             skipped: state.counts.skipped,
             said: state.said.clone(),
         };
-        let feeder = Feeder::new(
-            tokenizer,
-            self.settings.on_error,
-            (to_fill, full),
-            (room.load, room.piece),
-            (after, Arc::clone(&stop)),
-        );
-        let reading = self.reading(room.line);
+        let feeder =
+            Feeder::new(tokenizer, self.settings.on_error, (to_fill, full), room, (after, Arc::clone(&stop)));
+        let reading = self.reading(room);
         let earlier: u64 = self.sources.iter().take(state.place.source).map(Source::bytes).sum();
         self.gauge.store(earlier, Ordering::Relaxed);
         self.seen.resumed = earlier + state.place.mark.map_or(0, |mark| mark.offset);
@@ -378,11 +371,9 @@ fn feed(
     mut feeder: Feeder<'_>,
 ) -> Result<()> {
     for (index, source) in sources.iter().enumerate().skip(from.source) {
-        let here = index == from.source;
         // By its place where it has one, else by reading over what is done.
-        let mark = if here { from.mark } else { None };
-        let skip = if here && mark.is_none() { from.documents } else { 0 };
-        feeder.begin_source(index, skip);
+        let (done, mark) = if index == from.source { (from.documents, from.mark) } else { (0, None) };
+        feeder.begin_source(index, source.path(), done, mark);
         documents::read(source, reading, mark, &mut feeder)?;
         feeder.end_source();
     }
@@ -391,8 +382,10 @@ fn feed(
 
 /// Makes tokens of loads until there are none.
 fn work_on(encoding: Encoding<'_>, to_encode: &Mutex<Receiver<Load>>, made: &Sender<Load>) {
-    let mut ids = Vec::new();
+    let (mut ids, usual) = (Vec::new(), 1 << 20);
     loop {
+        ids.clear();
+        ids.shrink_to(usual); // a piece that could not be cut has more
         let next = to_encode.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut load) = next else { return };
         encoding.encode(&mut load, &mut ids);
@@ -422,9 +415,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(out: &'a mut dyn Out, work: &'a Work, state: State, settings: &'a Settings, width: u64) -> Self {
-        let tokens = state.done.iter().flatten().map(|shard| shard.tokens).sum::<u64>()
-            + state.open.iter().map(|open| open.tokens).sum::<u64>()
-            + state.spools.iter().sum::<u64>() / width;
+        let tokens = state.tokens(width);
         Self {
             out,
             work,
@@ -462,7 +453,9 @@ impl<'a> Writer<'a> {
                 Fate::Failed(error) if self.settings.on_error == OnError::Stop => return Err(error),
                 Fate::Failed(error) => {
                     self.failed += 1;
-                    self.said.push(error.to_string());
+                    if self.said.len() < SAID {
+                        self.said.push(error.to_string());
+                    }
                     self.give_up()?;
                 }
             }
@@ -500,6 +493,7 @@ impl<'a> Writer<'a> {
         self.state.counts.skipped = after.skipped + self.failed;
         self.state.said = after.said;
         self.state.said.extend(self.said.iter().cloned());
+        self.state.said.truncate(SAID);
         if self.saved.elapsed() >= self.settings.checkpoint {
             self.out.sync(&mut self.state)?;
             self.work.save_state(&self.state)?;

@@ -2,6 +2,7 @@
 //! Pure, with a property that the parts never exceed the whole.
 
 use crate::deal::SPOOLS;
+use crate::tokenizer::Memory;
 use lowtide::{Error, Result};
 
 /// Stacks, buffers of files, what unpacking takes, and what the allocator keeps besides.
@@ -22,13 +23,11 @@ pub struct Room {
     pub piece: usize,
     /// What a line of JSON may take, and what unpacking may take.
     pub line: u64,
+    /// What a page of a table may take, packed and unpacked. Three are held at a time: words, the last one, the next.
+    pub page: u64,
     /// What dealing documents may take.
     pub deal: u64,
 }
-
-/// What one byte of a piece takes in the thread that works on it, at worst: its id, and what merging a word of that
-/// length takes (20 to 44 bytes by the sizes of what it holds).
-const IN_THREAD: u64 = 48;
 
 /// What one byte of text takes in a load: itself, again while it is cut, and a token of `width` at worst.
 const fn in_load(width: usize) -> u64 {
@@ -36,12 +35,12 @@ const fn in_load(width: usize) -> u64 {
 }
 
 impl Room {
-    /// `memory` is what the tokenizer holds, and what it holds for each thread.
-    pub fn new(budget: u64, threads: usize, width: usize, memory: (u64, u64), deals: bool) -> Result<Self> {
+    /// `memory` is the tokenizer's, and what else is held all the time.
+    pub fn new(budget: u64, threads: usize, width: usize, memory: Memory, deals: bool) -> Result<Self> {
         let loads = 2 * threads as u64 + 2;
         let spools = if deals { SPOOLS as u64 * FILE } else { 0 };
-        let fixed = FIXED + memory.0 + memory.1 * threads as u64 + spools;
-        let each = loads * in_load(width) + IN_THREAD * threads as u64;
+        let fixed = FIXED + memory.held + memory.thread * threads as u64 + spools;
+        let each = loads * in_load(width) + memory.byte * threads as u64;
         let least = fixed + 4 * LEAST * each;
         if budget < least {
             return Err(Error::Budget {
@@ -54,13 +53,14 @@ impl Room {
         let rest = budget - fixed;
         let load = (rest / 4 / each).clamp(LEAST, MOST);
         // One piece that cannot be cut at a time is planned for; it takes a load's and a thread's share.
-        let piece = (rest / 4 / (in_load(width) + IN_THREAD)).max(load);
+        let piece = (rest / 4 / (in_load(width) + memory.byte)).max(load);
         let line = (rest / 8 / 2).clamp(LEAST, 64 << 20);
         Ok(Self {
             loads: usize::try_from(loads).unwrap_or(2),
             load: usize::try_from(load).unwrap_or(0),
             piece: usize::try_from(piece).unwrap_or(0),
             line,
+            page: rest / 4 / 3,
             deal: rest / 2,
         })
     }
@@ -68,22 +68,25 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIXED, IN_THREAD, Room, in_load};
+    use super::{FIXED, Room, in_load};
+    use crate::tokenizer::Memory;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn the_parts_never_exceed_the_whole(
-            budget in 0_u64..8 << 30, threads in 1_usize..200, wide: bool, held in 0_u64..100 << 20, deals: bool,
+            budget in 0_u64..8 << 30, threads in 1_usize..200, wide: bool, held in 0_u64..100 << 20,
+            byte in 4_u64..400, deals: bool,
         ) {
             let width = if wide { 4 } else { 2 };
-            let Ok(room) = Room::new(budget, threads, width, (held, 1 << 20), deals) else { return Ok(()) };
+            let memory = Memory { held, thread: 1 << 20, byte };
+            let Ok(room) = Room::new(budget, threads, width, memory, deals) else { return Ok(()) };
             let loads = room.loads as u64 * room.load as u64 * in_load(width);
-            let ids = IN_THREAD * (threads * room.load) as u64;
-            let piece = room.piece as u64 * (in_load(width) + IN_THREAD);
+            let ids = byte * (threads * room.load) as u64;
+            let piece = room.piece as u64 * (in_load(width) + byte);
             let fixed = FIXED + held + (threads << 20) as u64;
-            // While text is read: loads, one large piece, and a line that is being parsed, twice.
-            prop_assert!(fixed + loads + ids + piece + 2 * room.line <= budget);
+            // While text is read: loads, one large piece, and a line that is being parsed, twice, or pages of a table.
+            prop_assert!(fixed + loads + ids + piece + (2 * room.line).max(3 * room.page) <= budget);
             // While documents are dealt there are no loads any more.
             prop_assert!(fixed + room.deal <= budget);
         }

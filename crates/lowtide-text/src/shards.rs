@@ -120,6 +120,9 @@ impl<'a> Shards<'a> {
     pub fn resume(work: &'a Work, shape: Shape, splitter: Splitter, state: &State) -> Result<Self> {
         let mut shards = Self::new(work, shape, splitter);
         shards.done.clone_from(&state.done);
+        for part in Part::ALL {
+            shards.check_done(part)?;
+        }
         for open in &state.open {
             let Some(&part) = Part::ALL.get(open.split) else { continue };
             shards.open[open.split] = Some(shards.reopen(part, open)?);
@@ -127,8 +130,39 @@ impl<'a> Shards<'a> {
         Ok(shards)
     }
 
+    /// That the shards that were whole are still there, under their names and in their sizes.
+    fn check_done(&self, part: Part) -> Result<()> {
+        for (number, shard) in self.done[part.index()].iter().enumerate() {
+            let name = self.shape.name(part, number);
+            if shard.file.file != name || shard.beside.iter().any(|file| !file.file.starts_with(stem(&name)))
+            {
+                return Err(gone(&self.work.whole(&name), "another name in what was written down of it"));
+            }
+            for file in std::iter::once(&shard.file).chain(&shard.beside) {
+                let path = self.work.whole(&file.file);
+                let found = match fs::symlink_metadata(&path) {
+                    Ok(meta) if meta.is_file() && meta.len() == file.bytes => continue,
+                    Ok(meta) if meta.is_file() => format!("{} bytes instead of {}", meta.len(), file.bytes),
+                    _ => "no such file".into(),
+                };
+                return Err(gone(&path, &found));
+            }
+        }
+        Ok(())
+    }
+
     fn reopen(&self, part: Part, was: &OpenShard) -> Result<Open> {
         let name = self.shape.name(part, self.done[part.index()].len());
+        let tokens = was.tokens.checked_mul(self.shape.dtype.itemsize() as u64);
+        let bytes = tokens.and_then(|bytes| bytes.checked_add(self.shape.header(0).ok()?.len() as u64));
+        let entry = match self.shape.dialect {
+            Dialect::Megatron => 4,
+            Dialect::Datatrove => 8,
+            _ => 0,
+        };
+        if bytes != Some(was.bytes) || was.documents.checked_mul(entry) != Some(was.index_bytes) {
+            return Err(gone(&self.work.part(&name), "other numbers in what was written down of it"));
+        }
         let (path, whole) = (self.work.part(&name), self.work.whole(&name));
         if !path.exists() && whole.exists() {
             // It was given its name, and nobody was left to write that down.
@@ -175,6 +209,9 @@ impl<'a> Shards<'a> {
     /// Makes the shard of a split whole.
     fn close(&mut self, part: Part) -> Result<()> {
         let Some(mut open) = self.open[part.index()].take() else { return Ok(()) };
+        if open.documents == 0 {
+            return Ok(()); // all that was begun was given up; the part goes with its folder
+        }
         let header = self.shape.header(open.tokens)?;
         open.data.write_at(0, &header)?;
         let bytes = open.data.len();
@@ -216,7 +253,7 @@ impl<'a> Shards<'a> {
                 self.shape.dtype.itemsize()
             );
             let metadata = format!("{name}.metadata");
-            lowtide::write::replace(&self.work.whole(&metadata), text.as_bytes())?;
+            self.work.place(&metadata, text.as_bytes())?;
             let checked =
                 Checked { file: metadata, bytes: text.len() as u64, crc32c: crc32c::crc32c(text.as_bytes()) };
             return Ok(vec![Checked { file, bytes, crc32c }, checked]);
@@ -257,6 +294,22 @@ impl<'a> Shards<'a> {
             self.close(part)?;
         }
         Ok(self.done)
+    }
+}
+
+/// A name without what comes after its last dot.
+fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+}
+
+/// What an earlier run has made is not there as it was left.
+fn gone(path: &Path, found: &str) -> Error {
+    Error::Format {
+        path: path.to_owned(),
+        offset: 0,
+        expected: "what the earlier run has left".into(),
+        found: found.to_owned(),
+        hint: "put it back, or begin again in another folder".into(),
     }
 }
 

@@ -4,17 +4,24 @@
 //! then all open files are synced and their lengths written down together with the place in the input. A second run
 //! cuts the files to those lengths and reads on from that place: the bytes are those of a run that was left alone.
 
+use crate::deal::SPOOLS;
 use crate::documents::Mark;
 use crate::job::Job;
 use lowtide::format::manifest::{self, Counts, Manifest, Shard};
 use lowtide::{Error, Result, write};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = ".lowtide-prepare";
+/// Flags of `open`: neither a link nor a pipe of the name of a file of ours is followed or waited for.
+#[expect(clippy::cast_possible_wrap, reason = "two bits of flags, as the standard library wants them")]
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
+#[expect(clippy::cast_possible_wrap, reason = "two bits of flags, as the standard library wants them")]
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 /// A state has a line for each shard.
 const MAX_STATE: u64 = 256 << 20;
 
@@ -43,6 +50,52 @@ pub struct State {
     pub done: [Vec<Shard>; 2],
     /// The lengths of the spools.
     pub spools: Vec<u64>,
+}
+
+impl State {
+    /// Reads and checks what `path` contains.
+    pub fn parse(path: &Path, bytes: &[u8], job: &Job) -> Result<Self> {
+        let state: Self = serde_json::from_slice(bytes).map_err(|error| damaged(path, &error.to_string()))?;
+        match state.nonsense(job) {
+            Some(what) => Err(damaged(path, what)),
+            None => Ok(state),
+        }
+    }
+
+    /// Tokens that are written already, of `width` bytes.
+    pub fn tokens(&self, width: u64) -> u64 {
+        self.done.iter().flatten().map(|shard| shard.tokens).sum::<u64>()
+            + self.open.iter().map(|open| open.tokens).sum::<u64>()
+            + self.spools.iter().sum::<u64>() / width
+    }
+
+    /// What cannot be so, in words: the file may have been damaged, or be somebody else's.
+    fn nonsense(&self, job: &Job) -> Option<&'static str> {
+        let Place { source, documents, mark, number } = self.place;
+        let marked = mark.is_none_or(|mark| {
+            // A pipe has no size that could be known.
+            job.sources.get(source).is_some_and(|file| file.bytes == 0 || mark.offset <= file.bytes)
+                && (1..1 << 62).contains(&mark.line)
+        });
+        let Counts { documents: written, skipped, empty, text_bytes, longest } = self.counts;
+        let small = |numbers: &[u64]| numbers.iter().all(|&number| number < 1 << 62);
+        let shards = self.done.iter().flatten().flat_map(|shard| [shard.tokens, shard.documents]);
+        let open =
+            self.open.iter().flat_map(|open| [open.bytes, open.index_bytes, open.tokens, open.documents]);
+        let sums = [shards.fold(0, u64::saturating_add), open.fold(0, u64::saturating_add)];
+        let wrong = [
+            (source > job.sources.len() || !marked, "a place that is not in the input"),
+            (
+                !small(&[documents, number, written, skipped, empty, text_bytes, longest])
+                    || !small(&sums)
+                    || !small(&[self.spools.iter().copied().fold(0, u64::saturating_add)]),
+                "numbers that nothing could be counted to",
+            ),
+            (![0, SPOOLS].contains(&self.spools.len()), "another number of spools"),
+            (self.open.iter().any(|open| open.split >= self.done.len()), "a split that there is not"),
+        ];
+        wrong.into_iter().find_map(|(wrong, what)| wrong.then_some(what))
+    }
 }
 
 /// A shard that is being written, as far as it was synced.
@@ -83,20 +136,21 @@ impl Work {
     /// [`Error::Argument`] where it holds another job's files, or another process is at work in it.
     pub fn open(output: &Path, job: &Job) -> Result<(Self, Found)> {
         let folder = output.join(FOLDER);
-        let wrong = |error| Error::io(&folder, "make the folder", error);
+        let begun = fs::symlink_metadata(&folder).is_ok();
+        if !begun && !output.join(manifest::NAME).exists() {
+            strangers(output)?;
+        }
+        let work = Self::lock(output, folder)?;
         if let Some(manifest) = read_manifest(output)? {
             let earlier = Job { settings: manifest.settings.clone(), sources: manifest.sources.clone() };
             if let Some(difference) = job.difference(&earlier) {
+                if !begun {
+                    work.clear()?;
+                }
                 return Err(other(output, "holds what another command has made", &difference));
             }
-            let work = Self::lock(output, folder)?;
             return Ok((work, Found::Done(Box::new(manifest))));
         }
-        if !folder.exists() {
-            strangers(output)?;
-        }
-        fs::create_dir_all(&folder).map_err(wrong)?;
-        let work = Self::lock(output, folder)?;
         let Some(earlier) = work.load::<Job>("job.json")? else {
             work.save("job.json", job)?;
             return Ok((work, Found::New));
@@ -104,21 +158,46 @@ impl Work {
         if let Some(difference) = job.difference(&earlier) {
             return Err(other(output, "holds the beginning of another command", &difference));
         }
-        let found = work.load("state.json")?.map_or(Found::New, |state| Found::Begun(Box::new(state)));
-        Ok((work, found))
+        let path = work.folder.join("state.json");
+        let Some(bytes) = read_small(&path, MAX_STATE)? else { return Ok((work, Found::New)) };
+        let state = State::parse(&path, &bytes, job)?;
+        Ok((work, Found::Begun(Box::new(state))))
     }
 
+    /// Makes the folder, and takes it for this process alone.
     fn lock(output: &Path, folder: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make the folder", error))?;
+        let wrong = |error| Error::io(&folder, "make the folder", error);
+        fs::create_dir_all(output).map_err(wrong)?;
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(wrong)?,
+        }
+        // What is in it will be removed: that must not be another folder that a link leads to.
+        if !fs::symlink_metadata(&folder).map_err(wrong)?.is_dir() {
+            return Err(Error::argument(
+                format!("{}: this is no folder of ours", folder.display()),
+                "remove it, or give another folder",
+            ));
+        }
         let path = folder.join("lock");
-        let file = File::create(&path).map_err(|error| Error::io(&path, "make the file", error))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            Error::argument(
-                format!("{}: another process is preparing tokens in this folder", output.display()),
-                "wait for it, or give another folder",
-            )
-        })?;
-        Ok(Self { output: output.to_owned(), folder, _lock: file })
+        let wrong = |error| Error::io(&path, "make the file", error);
+        loop {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false).custom_flags(NOFOLLOW);
+            let file = options.open(&path).map_err(wrong)?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+                Error::argument(
+                    format!("{}: another process is preparing tokens in this folder", output.display()),
+                    "wait for it, or give another folder",
+                )
+            })?;
+            // Whoever had it may have removed it since it was opened: then it keeps nobody else out.
+            let ours = file.metadata().map_err(wrong)?;
+            if fs::symlink_metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino()))
+            {
+                return Ok(Self { output: output.to_owned(), folder, _lock: file });
+            }
+        }
     }
 
     /// Where a file of this name is while it is being made.
@@ -145,13 +224,7 @@ impl Work {
     fn load<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<Option<T>> {
         let path = self.folder.join(name);
         let Some(bytes) = read_small(&path, MAX_STATE)? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| Error::Format {
-            path,
-            offset: 0,
-            expected: "how far an earlier run was".into(),
-            found: error.to_string(),
-            hint: format!("remove {} to begin again", self.folder.display()).into(),
-        })
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| damaged(&path, &error.to_string()))
     }
 
     /// Writes the manifest, and takes away what was only for the work.
@@ -159,8 +232,15 @@ impl Work {
         let mut bytes = serde_json::to_vec_pretty(manifest)
             .map_err(|error| Error::io(&self.output, "write the manifest", error))?;
         bytes.push(b'\n');
-        write::replace(&self.output.join(manifest::NAME), &bytes)?;
+        self.place(manifest::NAME, &bytes)?;
         self.clear()
+    }
+
+    /// A small file of the output: made where what is not whole lies, so that a kill leaves nothing beside the shards.
+    pub fn place(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let part = self.part(name);
+        write::replace(&part, bytes)?;
+        write::rename(&part, &self.whole(name))
     }
 
     /// Takes away the work folder and what we made in it, nothing else.
@@ -179,10 +259,21 @@ impl Work {
     }
 }
 
+fn damaged(path: &Path, found: &str) -> Error {
+    let few: String = found.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect();
+    Error::Format {
+        path: path.to_owned(),
+        offset: 0,
+        expected: "how far an earlier run was".into(),
+        found: few,
+        hint: "give another folder, or empty this one, to begin again".into(),
+    }
+}
+
 /// The manifest of a folder, if it has one.
 pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>> {
     match lowtide::format::load_manifest(folder) {
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         answer => answer.map(Some),
     }
 }
@@ -190,8 +281,9 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>> {
 /// A file of a limited size, if there is one.
 fn read_small(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     let wrong = |error| Error::io(path, "read the file", error);
-    let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+    // A pipe of that name would have us wait for ever.
+    let file = match File::options().read(true).custom_flags(NOFOLLOW | NONBLOCK).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         answer => answer.map_err(wrong)?,
     };
     let mut bytes = Vec::new();
@@ -202,7 +294,7 @@ fn read_small(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
 fn other(output: &Path, what: &str, difference: &str) -> Error {
     Error::argument(
         format!("{}: the folder {what}: {difference}", output.display()),
-        "give another folder, or the earlier command to finish it",
+        "give another folder, or the earlier command and its inputs to finish it",
     )
 }
 

@@ -36,6 +36,62 @@ fn small() -> Value {
     })
 }
 
+/// As `small`, with merges over the end of a word, which only a split keeps from happening, and other steps before it.
+fn with_steps(normalizer: Value, pre_tokenizer: Value) -> Value {
+    let mut file = small();
+    (file["normalizer"], file["pre_tokenizer"]) = (normalizer, pre_tokenizer);
+    let mut id = 300;
+    for (a, b) in
+        [("e", "Ġ"), ("t", "Ċ"), ("a", "Ġ"), ("Ġ", "Ġ"), ("e", "▁"), ("▁", "h"), ("l", "l"), ("1", "2")]
+    {
+        for word in [a.to_owned(), b.to_owned(), format!("{a}{b}")] {
+            if file["model"]["vocab"][&word].is_null() {
+                file["model"]["vocab"][word] = json!(id);
+                id += 1;
+            }
+        }
+        file["model"]["merges"].as_array_mut().unwrap().push(json!([a, b]));
+    }
+    file
+}
+
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const DEEPSEEK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
+
+fn split(pattern: &str) -> Value {
+    json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
+}
+
+fn steps(steps: &[Value]) -> Value {
+    json!({"type": "Sequence", "pretokenizers": steps})
+}
+
+fn byte_level(prefix: bool, regex: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true, "use_regex": regex})
+}
+
+/// The ways of splitting of the families that people have, under their names.
+fn families() -> Vec<(&'static str, Value)> {
+    let han = split("[一-龥぀-ゟ゠-ヿ]+");
+    let bytes = byte_level(false, false);
+    let metaspace =
+        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    let bert = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                      "strip_accents": null, "lowercase": true});
+    let nfc = json!({"type": "NFC"});
+    vec![
+        ("GPT-2", with_steps(json!(null), byte_level(false, true))),
+        ("RoBERTa", with_steps(json!(null), byte_level(true, true))),
+        ("Llama 3", with_steps(json!(null), steps(&[split(LLAMA3), bytes.clone()]))),
+        ("Qwen", with_steps(nfc, steps(&[split(&LLAMA3.replace("{1,3}", "")), bytes.clone()]))),
+        ("o200k", with_steps(json!(null), steps(&[split(O200K), bytes.clone()]))),
+        ("DeepSeek", with_steps(json!(null), steps(&[split(r"\p{N}{1,3}"), han, split(DEEPSEEK), bytes]))),
+        ("Metaspace", with_steps(json!(null), metaspace)),
+        ("BERT", with_steps(bert, json!({"type": "BertPreTokenizer"}))),
+    ]
+}
+
 fn write(folder: &Path, content: &str) -> PathBuf {
     let path = folder.join("tokenizer.json");
     std::fs::write(&path, content).unwrap();
@@ -136,4 +192,71 @@ fn a_file_that_is_too_large_is_not_read() {
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
     let message = HuggingFace::open(&path).unwrap_err().to_string();
     assert!(message.contains("expected a tokenizer.json of at most 128 MiB, found 1048576 MiB"), "{message}");
+}
+
+#[test]
+fn where_a_text_is_cut_no_id_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    for (family, file) in families() {
+        let it = HuggingFace::open(&write(folder.path(), &file.to_string())).unwrap();
+        conformance::check(&it, conformance::TEXTS.iter().copied());
+        assert_eq!(it.cut("the tale t"), Some(8), "{family}");
+        assert_eq!(it.cut("tale  \t 12 !? 3 "), Some(4), "{family}: only behind letters");
+        assert_eq!(it.cut("thetalethe"), None, "{family}");
+    }
+}
+
+#[test]
+fn what_could_change_an_id_is_not_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let word = |content: &str, rstrip: bool| {
+        let mut file = with_steps(json!(null), byte_level(false, true));
+        let added = json!({"id": 400, "content": content, "single_word": false, "lstrip": false,
+                           "rstrip": rstrip, "normalized": false, "special": false});
+        file["added_tokens"].as_array_mut().unwrap().push(added);
+        file
+    };
+    let prepend = json!({"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]});
+    for (what, file) in [
+        ("bytes without a split", with_steps(json!(null), byte_level(false, false))),
+        ("nothing that splits", with_steps(json!(null), json!(null))),
+        ("a word put before the text", with_steps(prepend, json!(null))),
+        ("a pattern of its own", with_steps(json!(null), split("[a-z ]+"))),
+        ("half a pattern", with_steps(json!(null), split(r"\s+(?!\S)|\s+"))),
+        ("digits only", with_steps(json!(null), split(r"\p{N}"))),
+        ("a word with a space", word("to be", false)),
+        ("a word that takes spaces", word("the", true)),
+    ] {
+        let it = HuggingFace::open(&write(folder.path(), &file.to_string())).unwrap();
+        assert_eq!(it.cut("the tale told the tale told"), None, "{what}");
+    }
+    // One that has neither does not matter.
+    let it = HuggingFace::open(&write(folder.path(), &word("<tool>", false).to_string())).unwrap();
+    assert_eq!(it.cut("the <tool> tale told"), Some(15));
+    conformance::check_cuts(&it, "the <tool> tale<tool> told the<tool>  <tool>a b");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #[test]
+    fn cuts_of_any_text_change_no_id(text in "[ \\n\\ta-eht'1é世\u{301}.\u{a0}<>]{0,24}") {
+        static FILES: std::sync::LazyLock<Vec<HuggingFace>> = std::sync::LazyLock::new(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let open = |file: Value| HuggingFace::open(&write(folder.path(), &file.to_string())).unwrap();
+            families().into_iter().map(|(_, file)| open(file)).collect()
+        });
+        for it in FILES.iter() {
+            conformance::check_cuts(it, &text);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_gives_other_ids_every_time_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = small();
+    file["model"]["dropout"] = json!(0.1);
+    let message = HuggingFace::open(&write(folder.path(), &file.to_string())).unwrap_err().to_string();
+    assert!(message.contains("a dropout of 0.1: other ids every time"), "{message}");
 }

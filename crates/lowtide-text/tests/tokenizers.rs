@@ -162,6 +162,24 @@ fn time_is_linear_on_hostile_text() {
     }
 }
 
+/// Megabytes of one thing, of the three that people use: four times the text takes about four times as long.
+#[test]
+fn a_megabyte_of_one_thing_takes_as_long_as_another() {
+    for name in ["gpt2", "cl100k_base", "o200k_base"] {
+        let it = named(name).unwrap();
+        for unit in [" ", "a", "🙂", "e\u{301}\u{302}"] {
+            let time = |bytes: usize| {
+                let text = unit.repeat(bytes / unit.len());
+                let start = processor_seconds();
+                assert!(!ids(&*it, &text).is_empty());
+                processor_seconds() - start
+            };
+            let (one, four) = (time(1 << 20), time(4 << 20));
+            assert!(four < one * 10.0, "{name} {unit:?}: {one} s, then {four} s");
+        }
+    }
+}
+
 #[test]
 fn threads_give_the_same_ids() {
     let it = named("o200k_base").unwrap();

@@ -7,6 +7,8 @@ mod datatrove;
 mod foreign;
 #[path = "properties/llmc.rs"]
 mod llmc;
+#[path = "properties/manifest.rs"]
+mod manifest;
 #[path = "properties/megatron.rs"]
 mod megatron;
 #[path = "properties/message.rs"]
@@ -35,6 +37,17 @@ fn megatron() {
 #[test]
 fn datatrove() {
     feed("datatrove", "tokens/datatrove", datatrove::check);
+}
+
+#[test]
+fn manifest() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/manifest");
+    let files: Vec<_> = kept.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 10, "{} has few files", kept.display());
+    for file in files {
+        println!("{}", file.display());
+        manifest::check(&std::fs::read(&file).unwrap());
+    }
 }
 
 /// Whatever is kept of the others too: nothing of it is foreign, and all of it is hostile.

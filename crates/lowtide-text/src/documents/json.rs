@@ -7,6 +7,7 @@ use super::{PIECE, Sink, Stream, pieces};
 use crate::window::Window;
 use lowtide::{Error, Result};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Read};
 use struson::reader::{JsonReader, JsonStreamReader, ValueType};
@@ -26,7 +27,7 @@ pub fn read(mut stream: Stream<'_>, path: &[String], room: u64, sink: &mut dyn S
         };
         match line {
             Line::None => return Ok(()),
-            Line::Long => long(&mut stream, path, sink)?,
+            Line::Long => long(&mut stream, path, room, sink)?,
             Line::Whole(len) => {
                 let bytes = stream.window.fill(len).unwrap_or_default();
                 let bytes = bytes[..len.min(bytes.len())].trim_ascii();
@@ -148,6 +149,8 @@ impl<'de> Visitor<'de> for Field<'_> {
 struct Rest<'a> {
     window: &'a mut Window,
     over: bool,
+    /// Bytes that may be read yet: names are read as a whole, so there is an end to them.
+    left: &'a Cell<usize>,
 }
 
 impl Read for Rest<'_> {
@@ -155,22 +158,28 @@ impl Read for Rest<'_> {
         if self.over || into.is_empty() {
             return Ok(0);
         }
+        if self.left.get() == 0 {
+            return Err(io::Error::other("a name that is larger than the room for a line"));
+        }
         let bytes = self.window.fill(1)?;
-        let bytes = &bytes[..bytes.len().min(into.len())];
+        let bytes = &bytes[..bytes.len().min(into.len()).min(self.left.get())];
         let len = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
         into[..len].copy_from_slice(&bytes[..len]);
         self.over = len < bytes.len() || bytes.is_empty();
         let taken = len + usize::from(len < bytes.len());
         self.window.take(taken);
+        self.left.set(self.left.get() - taken);
         Ok(len)
     }
 }
 
 /// A line that is larger than the room, piece by piece.
-fn long(stream: &mut Stream<'_>, path: &[String], sink: &mut dyn Sink) -> Result<()> {
+fn long(stream: &mut Stream<'_>, path: &[String], room: usize, sink: &mut dyn Sink) -> Result<()> {
     let beginning = stream.wrong(0, "a line of JSON with text", "", HINT);
-    let mut rest = Rest { window: stream.window, over: false };
-    let answer = walk(&mut rest, path, sink);
+    let left = Cell::new(usize::MAX);
+    let mut rest = Rest { window: stream.window, over: false, left: &left };
+    let answer = walk(&mut rest, path, &Names { left: &left, room }, sink);
+    left.set(usize::MAX);
     let drained = io::copy(&mut rest, &mut io::sink());
     match (answer, drained) {
         (Ok(()), Ok(_)) => sink.end(stream.mark()),
@@ -193,7 +202,22 @@ enum Wrong {
     Sink(Error),
 }
 
-fn walk(line: &mut Rest<'_>, path: &[String], sink: &mut dyn Sink) -> Result<(), Wrong> {
+/// Reads names, which are held as a whole: none is larger than a line may be.
+struct Names<'a> {
+    left: &'a Cell<usize>,
+    room: usize,
+}
+
+impl Names<'_> {
+    fn next<R: Read>(&self, json: &mut JsonStreamReader<R>) -> Result<String, Wrong> {
+        self.left.set(self.room);
+        let name = json.next_name_owned().map_err(|error| Wrong::Line(error.to_string()))?;
+        self.left.set(usize::MAX);
+        Ok(name)
+    }
+}
+
+fn walk(line: &mut Rest<'_>, path: &[String], of: &Names<'_>, sink: &mut dyn Sink) -> Result<(), Wrong> {
     let wrong = |error: &dyn fmt::Display| Wrong::Line(error.to_string());
     let mut json = JsonStreamReader::new(line);
     let mut names = Vec::new();
@@ -207,11 +231,12 @@ fn walk(line: &mut Rest<'_>, path: &[String], sink: &mut dyn Sink) -> Result<(),
             if !json.has_next().map_err(|e| wrong(&e))? {
                 return Err(Wrong::Line(missing(path, &names)));
             }
-            let name = json.next_name_owned().map_err(|e| wrong(&e))?;
+            let mut name = of.next(&mut json)?;
             if name == *wanted {
                 break;
             }
             if names.len() < 8 {
+                name.truncate(name.floor_char_boundary(100));
                 names.push(name);
             }
             json.skip_value().map_err(|e| wrong(&e))?;
@@ -235,7 +260,7 @@ fn walk(line: &mut Rest<'_>, path: &[String], sink: &mut dyn Sink) -> Result<(),
     drop(string);
     for _ in path {
         while json.has_next().map_err(|e| wrong(&e))? {
-            json.next_name_owned().map_err(|e| wrong(&e))?;
+            of.next(&mut json)?;
             json.skip_value().map_err(|e| wrong(&e))?;
         }
         json.end_object().map_err(|e| wrong(&e))?;

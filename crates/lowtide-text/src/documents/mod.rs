@@ -3,9 +3,11 @@
 //! A reader pushes pieces of any size, at most [`PIECE`] bytes, so that a document of gigabytes needs no more memory
 //! than a small one. What is wrong with a document is told to the sink, which stops or goes on with the next one.
 
+mod guarded;
 mod json;
 mod parquet;
 mod text;
+mod thrift;
 
 use crate::inputs::Source;
 use crate::job::InputKind;
@@ -50,13 +52,21 @@ pub struct Reading {
     pub cache: Cache,
     /// Bytes that one line of JSON may take before it is read piece by piece, and that unpacking may take.
     pub room: u64,
+    /// Bytes that one page of a table may take.
+    pub page: u64,
     pub gauge: Gauge,
 }
 
-/// Reads all documents of a source, from `from` on.
+/// Reads all documents of a source, from `from` on. A source that changes meanwhile is an error, not a document.
 pub fn read(source: &Source, how: &Reading, from: Option<Mark>, sink: &mut dyn Sink) -> Result<()> {
+    source.unchanged()?;
+    read_all(source, how, from, sink)?;
+    source.unchanged()
+}
+
+fn read_all(source: &Source, how: &Reading, from: Option<Mark>, sink: &mut dyn Sink) -> Result<()> {
     match open(source, how, from) {
-        Ok(Documents::Table(file)) => parquet::read(source.path(), &file, &how.field, sink),
+        Ok(Documents::Table(file)) => parquet::read(source.path(), &file, how, sink),
         Ok(Documents::Stream(kind, mut window, marks)) => {
             let stream = Stream { path: source.path(), window: &mut window, marks };
             match kind {
@@ -105,12 +115,19 @@ impl Stream<'_> {
 
     /// An error of the stream itself: a damaged archive, a disk that fails.
     fn broken(&self, error: &std::io::Error) -> Error {
+        // So zstd says that the frame has a window of more than it was allowed.
+        let window = error.to_string().contains("too much memory");
         Error::Format {
             path: self.path.to_owned(),
             offset: self.window.offset(),
             expected: "more of the file".into(),
             found: format!("{error} (line {})", self.window.line()),
-            hint: "is it cut, or damaged?".into(),
+            hint: if window {
+                "it was packed with a large window: a larger budget reads it"
+            } else {
+                "is it cut, or damaged?"
+            }
+            .into(),
         }
     }
 }

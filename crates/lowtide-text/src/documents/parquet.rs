@@ -1,6 +1,7 @@
 //! Parquet: a document is a row of a column of text. Read without Arrow, a few rows at a time.
 
-use super::{Sink, pieces};
+use super::guarded::Guarded;
+use super::{Reading, Sink, pieces};
 use lowtide::{Error, Result};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
@@ -8,14 +9,16 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 /// Rows that are decoded at once: their text stays in the pages that it was read from.
 const ROWS: usize = 64;
 
-pub fn read(path: &Path, file: &File, field: &[String], sink: &mut dyn Sink) -> Result<()> {
+pub fn read(path: &Path, file: &File, how: &Reading, sink: &mut dyn Sink) -> Result<()> {
+    let field = &how.field;
     let mut stopped = None;
     // The parser is not ours, and the file may be hostile: a panic in it is the file's fault.
-    let answer = catch_unwind(AssertUnwindSafe(|| rows(file, field, sink, &mut stopped)));
+    let answer = catch_unwind(AssertUnwindSafe(|| rows(file, how, sink, &mut stopped)));
     if let Some(error) = stopped {
         return Err(error);
     }
@@ -28,20 +31,27 @@ pub fn read(path: &Path, file: &File, field: &[String], sink: &mut dyn Sink) -> 
         path: path.to_owned(),
         offset: 0,
         expected: format!("a Parquet file with a column of text, {:?}", field.join(".")),
-        found: said,
-        hint: "--column says which; is the file whole?".into(),
+        found: said.clone(),
+        hint: if said.contains("the budget has room") {
+            "a larger budget reads it".into()
+        } else {
+            "--column says which; is the file whole?".into()
+        },
     })
 }
 
 /// Pushes all rows; what the sink says goes to `stopped`.
 fn rows(
     file: &File,
-    field: &[String],
+    Reading { field, page, .. }: &Reading,
     sink: &mut dyn Sink,
     stopped: &mut Option<Error>,
 ) -> Result<(), String> {
     let file = file.try_clone().map_err(|error| error.to_string())?;
-    let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+    let guarded = Guarded::new(file, *page);
+    let pages = guarded.pages();
+    let reader = SerializedFileReader::new(guarded).map_err(|error| error.to_string())?;
+    pages.store(true, Ordering::Relaxed);
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<_> = schema.columns().iter().map(|column| column.path().string()).collect();
     let wanted = field.join(".");

@@ -45,6 +45,7 @@ fn reading(kind: Option<InputKind>) -> Reading {
         separator: None,
         cache: Cache::Keep,
         room: 1 << 20,
+        page: 1 << 20,
         gauge: super::Gauge::default(),
     }
 }
@@ -184,4 +185,23 @@ fn bad_lines_of_json_are_named_whether_short_or_long() {
             assert_eq!(found.documents[2].as_deref(), Ok("after"));
         }
     }
+}
+
+#[test]
+fn a_name_longer_than_the_room_is_an_error_and_not_held() {
+    let name = "n".repeat(3 << 20);
+    let text = format!("{{\"{name}\": 1, \"text\": \"x\"}}\n{{\"text\": \"after\"}}\n");
+    let found = kept("a.jsonl", text.as_bytes(), &reading(None));
+    assert!(found.documents[0].as_ref().unwrap_err().contains("a name that is larger than the room"));
+    assert_eq!(found.documents[1].as_deref(), Ok("after"));
+}
+
+#[test]
+fn a_window_larger_than_the_room_is_an_error_that_says_so() {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(24).unwrap();
+    std::io::Write::write_all(&mut encoder, &b"some text ".repeat(2 << 20)).unwrap();
+    let found = kept("a.zst", &encoder.finish().unwrap(), &reading(None));
+    let error = found.documents.last().unwrap().as_ref().unwrap_err();
+    assert!(error.contains("a larger budget reads it"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! A byte is a token: 256 ids, and 256 itself for the end of text.
 
-use super::Tokenizer;
+use super::{Memory, Tokenizer};
 use lowtide::{Error, Result};
 
 /// The id between documents.
@@ -50,7 +50,7 @@ impl Tokenizer for Bytes {
         super::last_character(text)
     }
 
-    fn memory(&self) -> (u64, u64) {
-        (0, 0)
+    fn memory(&self) -> Memory {
+        Memory { byte: 4, ..Memory::default() }
     }
 }

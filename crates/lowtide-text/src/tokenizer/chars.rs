@@ -3,7 +3,7 @@
 //! The table is learned from the text first (`CharsBuilder`) and kept as JSON: `{"chars": ["\n", " ", "!"]}`. A text
 //! with a character that the table lacks is an error. There is no id between documents.
 
-use super::Tokenizer;
+use super::{Memory, Tokenizer};
 use lowtide::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -147,8 +147,9 @@ impl Tokenizer for Chars {
         self.to_json().ok()
     }
 
-    fn memory(&self) -> (u64, u64) {
-        ((self.sorted.capacity() * 4 + self.common.capacity() * 4) as u64, 0)
+    fn memory(&self) -> Memory {
+        let held = (self.sorted.capacity() * 4 + self.common.capacity() * 4) as u64;
+        Memory { held, thread: 0, byte: 4 }
     }
 }
 

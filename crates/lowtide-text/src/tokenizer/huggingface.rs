@@ -1,16 +1,18 @@
 //! A `tokenizer.json` of Hugging Face, read by their own crate.
 //!
 //! Ids are those of `tokenizer.encode(text, add_special_tokens=False)` in Python with `encode_special_tokens` set:
-//! special words are ordinary text, and truncation and padding, which a file may ask for, are off. There is no safe
-//! cut: such a file may normalize, split and merge as it likes, and what a cut changes is not known. So a document is
-//! encoded as a whole, and takes many times its size in memory for that time.
+//! special words are ordinary text, and truncation and padding, which a file may ask for, are off. Where a document may
+//! be cut is said by `huggingface_cut`, for the ways of splitting that are known; with others a document is encoded as a
+//! whole. Encoding takes a hundred times its size in memory for that time.
 //!
 //! The file is the user's, so it is hostile until it is read: its size is checked before, its regular expressions
 //! before they are compiled, and a panic inside that crate is an error here.
 
-use super::Tokenizer;
+use super::classes::Classes;
+use super::huggingface_cut::Cuts;
+use super::{Memory, Tokenizer};
 use lowtide::{Error, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -37,17 +39,30 @@ pub struct HuggingFace {
     vocabulary: u32,
     end_of_text: Option<u32>,
     file_size: u64,
+    cuts: Cuts,
+    classes: Classes,
 }
 
-/// The parts of the file that hold regular expressions.
-#[derive(Deserialize)]
-struct Patterns {
+/// The parts of the file that hold regular expressions, and those that say where a text may be cut.
+#[derive(Deserialize, Serialize)]
+struct Parts {
     #[serde(default)]
     normalizer: Value,
     #[serde(default)]
     pre_tokenizer: Value,
     #[serde(default)]
     decoder: Value,
+    #[serde(default)]
+    added_tokens: Value,
+    #[serde(default)]
+    model: Model,
+}
+
+/// Of the model only what would make its ids differ from time to time.
+#[derive(Default, Deserialize, Serialize)]
+struct Model {
+    #[serde(default)]
+    dropout: Value,
 }
 
 /// The one thing of `tokenizer_config.json` that matters here.
@@ -68,10 +83,14 @@ impl HuggingFace {
             found,
             hint: "".into(),
         };
-        let patterns: Patterns = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-        for part in [&patterns.normalizer, &patterns.pre_tokenizer, &patterns.decoder] {
+        let parts: Parts = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        for part in [&parts.normalizer, &parts.pre_tokenizer, &parts.decoder] {
             check_patterns(part).map_err(wrong)?;
         }
+        if parts.model.dropout.as_f64().is_some_and(|share| share > 0.0) {
+            return Err(wrong(format!("a dropout of {}: other ids every time", parts.model.dropout)));
+        }
+        let cuts = serde_json::to_value(&parts).map_or(Cuts::Never, |parts| Cuts::of(&parts));
         let mut inner = unharmed(|| Inner::from_bytes(&bytes)).map_err(|found| {
             wrong(found.unwrap_or_else(|| "something that its reader cannot take".to_owned()))
         })?;
@@ -107,6 +126,8 @@ impl HuggingFace {
             vocabulary,
             end_of_text,
             file_size: bytes.len() as u64,
+            cuts,
+            classes: Classes::new(),
         })
     }
 
@@ -152,13 +173,13 @@ impl Tokenizer for HuggingFace {
         Ok(text.into_bytes())
     }
 
-    /// Always `None`: see the module.
-    fn cut(&self, _: &str) -> Option<usize> {
-        None
+    fn cut(&self, text: &str) -> Option<usize> {
+        self.cuts.last(self.classes, text)
     }
 
-    fn memory(&self) -> (u64, u64) {
-        (self.file_size.saturating_mul(TIMES_THE_FILE) + CACHE, 0)
+    fn memory(&self) -> Memory {
+        let held = self.file_size.saturating_mul(TIMES_THE_FILE) + CACHE;
+        Memory { held, thread: 0, byte: IN_ENCODING }
     }
 }
 
@@ -166,6 +187,9 @@ impl Tokenizer for HuggingFace {
 const TIMES_THE_FILE: u64 = 8;
 /// Its cache of words: 10,000 of at most 256 bytes each, and their tokens.
 const CACHE: u64 = 8 << 20;
+
+/// What encoding holds for each byte of text. To be measured.
+const IN_ENCODING: u64 = 300;
 
 /// Runs code of others: a panic there is an error without words.
 fn unharmed<T, E: ToString>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Option<String>> {

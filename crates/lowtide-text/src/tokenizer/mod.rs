@@ -10,6 +10,8 @@ pub mod conformance;
 mod cut;
 #[cfg(feature = "huggingface")]
 mod huggingface;
+#[cfg(feature = "huggingface")]
+mod huggingface_cut;
 mod memo;
 mod merge;
 mod ranks;
@@ -60,8 +62,19 @@ pub trait Tokenizer: Debug + Send + Sync {
         None
     }
 
-    /// Bytes that it holds, and bytes that each thread that encodes holds besides.
-    fn memory(&self) -> (u64, u64);
+    /// What it takes, for the budget.
+    fn memory(&self) -> Memory;
+}
+
+/// Bytes that a tokenizer takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// It holds these all the time.
+    pub held: u64,
+    /// Each thread that encodes holds these besides.
+    pub thread: u64,
+    /// Encoding takes these for each byte of a text that has no cut in it, at worst; the ids are among them.
+    pub byte: u64,
 }
 
 /// The names that `named` knows, besides paths.

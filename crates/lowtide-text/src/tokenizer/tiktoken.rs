@@ -3,17 +3,20 @@
 //! The words come from the crate `tiktoken`; splitting and merging are ours: quicker, in the memory that
 //! `memory` says, linear on any text, and as Python's tiktoken splits where that crate does not.
 
-use super::Tokenizer;
 use super::classes::Classes;
 use super::cut::cut;
 use super::memo::{Key, LONGEST, Memo};
 use super::merge::merge;
 use super::ranks::{NONE, Ranks};
 use super::split::{Cased, Pattern, Words};
+use super::{Memory, Tokenizer};
 use lowtide::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tiktoken::CoreBpe;
 use tiktoken::encoding as made;
+
+/// What one byte of a piece takes while it is merged: 20 to 44 bytes, by the sizes of what `merge` holds, and its id.
+const IN_MERGE: u64 = 48;
 
 /// What an encoding is.
 #[derive(Debug)]
@@ -242,9 +245,10 @@ impl Tokenizer for Encoding {
         cut(self.spec.pattern, self.classes, text)
     }
 
-    fn memory(&self) -> (u64, u64) {
+    fn memory(&self) -> Memory {
         let special: usize =
             self.special.iter().map(|(_, word)| word.len() + size_of::<(u32, Vec<u8>)>()).sum();
-        (self.ranks.memory() + special as u64, Memo::BYTES as u64)
+        let held = self.ranks.memory() + special as u64;
+        Memory { held, thread: Memo::BYTES as u64, byte: IN_MERGE }
     }
 }

@@ -132,7 +132,7 @@ impl Manifest {
             path: path.to_owned(),
             offset: 0,
             expected: expected.into(),
-            found,
+            found: calm(&found),
             hint: "the manifest is damaged: name the token files themselves, or prepare them again".into(),
         };
         let manifest: Self = serde_json::from_slice(bytes)
@@ -140,8 +140,12 @@ impl Manifest {
         if manifest.lowtide != VERSION {
             return Err(wrong("version 1 of the manifest", format!("version {}", manifest.lowtide)));
         }
-        manifest.format.parse::<Dialect>()?;
-        manifest.dtype.parse::<Dtype>()?;
+        if manifest.dialect().is_err() {
+            return Err(wrong("a format of token files", format!("{:?}", manifest.format)));
+        }
+        if manifest.dtype.parse::<Dtype>().is_err() {
+            return Err(wrong("a type of tokens", format!("{:?}", manifest.dtype)));
+        }
         let names = manifest.splits.iter().flat_map(|split| &split.shards);
         let names = names.flat_map(|shard| std::iter::once(&shard.file).chain(&shard.beside));
         let names = names.map(|checked| &checked.file).chain(&manifest.tokenizer.file);
@@ -197,6 +201,13 @@ impl Manifest {
     }
 }
 
+/// What a hostile file has us say: not without end, and nothing that a terminal obeys.
+fn calm(said: &str) -> String {
+    let few: String = said.chars().take(200).collect();
+    let end = if few.len() < said.len() { "…" } else { "" };
+    few.replace(char::is_control, "?") + end
+}
+
 /// Whether a name is that of a file in the folder itself.
 fn is_plain(name: &str) -> bool {
     let mut parts = Path::new(name).components();
@@ -242,8 +253,8 @@ mod tests {
                 "another sum",
             ),
             ("\"bytes\": 6", "\"bytes\": -6", "invalid value"),
-            ("nanogpt", "pickle", "not a token format"),
-            ("uint16", "object", "object"),
+            ("nanogpt", "pickle", "a format of token files, found \"pickle\""),
+            ("uint16", "object", "a type of tokens, found \"object\""),
         ];
         for (good, bad, said) in attacks {
             assert!(GOOD.contains(good), "{good}");

@@ -60,6 +60,10 @@ fn of_file(path: &Path) -> Option<Prepared> {
 pub fn load(folder: &Path) -> Result<Manifest> {
     let path = folder.join(manifest::NAME);
     let wrong = |error| Error::io(&path, "read the manifest", error);
+    // A pipe of that name would have us wait for ever.
+    if !std::fs::metadata(&path).map_err(wrong)?.is_file() {
+        return Err(wrong(std::io::Error::other("it is no file")));
+    }
     let file = std::fs::File::open(&path).map_err(wrong)?;
     let mut bytes = Vec::new();
     file.take(manifest::MAX_LEN).read_to_end(&mut bytes).map_err(wrong)?;

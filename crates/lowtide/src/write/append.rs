@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::store::Cache;
 use crate::sys;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What is written to the file at once.
@@ -16,6 +16,15 @@ const BUFFER: usize = 256 << 10;
 /// What is written back at once: a multiple of [`sys::HUGE`], so that whole folios can be dropped.
 const WINDOW: u64 = 8 << 20;
 const _: () = assert!(WINDOW.is_multiple_of(sys::HUGE));
+
+/// To read and to write, without following a link.
+fn options() -> OpenOptions {
+    #[expect(clippy::cast_possible_wrap, reason = "one bit of flags, as the standard library wants them")]
+    const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(NOFOLLOW);
+    options
+}
 
 /// A file that grows at its end.
 #[derive(Debug)]
@@ -32,12 +41,12 @@ pub struct Append {
 }
 
 impl Append {
-    /// A new, empty file; one of that name is replaced.
+    /// A new, empty file; one of that name is replaced. A link of that name is an error: what it leads to is not ours.
     ///
     /// # Errors
     /// [`Error::Io`] as the system has it.
     pub fn create(path: &Path, cache: Cache) -> Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
+        let file = options().create(true).truncate(true).open(path);
         let file = file.map_err(|error| Error::io(path, "make the file", error))?;
         Ok(Self::over(file, path, cache, 0))
     }
@@ -48,7 +57,7 @@ impl Append {
     /// [`Error::Io`] as the system has it; [`Error::Truncated`] where the file is shorter.
     pub fn reopen(path: &Path, len: u64, cache: Cache) -> Result<Self> {
         let wrong = |error| Error::io(path, "go on with the file", error);
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(wrong)?;
+        let file = options().open(path).map_err(wrong)?;
         let found = file.metadata().map_err(wrong)?.len();
         if found < len {
             return Err(Error::Truncated { path: path.to_owned(), offset: 0, end: len, found });
@@ -141,6 +150,21 @@ impl Append {
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
         self.file.sync_data().map_err(|error| self.wrong(error))?;
+        self.drop_cached(self.settled, self.written);
+        self.settled = self.written / WINDOW * WINDOW;
+        self.started = self.settled;
+        Ok(())
+    }
+
+    /// Has what is dirty written back, and waits: for many files that grow at once, each of them slowly. Where the disk
+    /// holds it for sure is another matter: see [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it.
+    pub fn settle(&mut self) -> Result<()> {
+        self.flush()?;
+        // A filesystem that cannot do this writes back by itself.
+        let _ = sys::write_back(&self.file, self.settled, self.written - self.settled, sys::Wait::Yes);
         self.drop_cached(self.settled, self.written);
         self.settled = self.written / WINDOW * WINDOW;
         self.started = self.settled;
