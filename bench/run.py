@@ -1,9 +1,9 @@
 """The benchmarks behind BENCHMARKS.md: both sides in one run, cold proven cold, best of several, ratios.
 
 `make bench` runs all of it; `python bench/run.py --only shuffled_warm --rounds 5` a part; `--only tokens` all
-that has to do with tokens (bench/tokens.py). Each side runs in a process of its own (bench/side.py), watched from
-outside by the kernel's numbers, and the sides take turns (bench/harness.py). The raw figures and the machine's
-description are kept in bench/runs/DATE-NAME/.
+that has to do with tokens (bench/tokens.py), `--only text` what makes them (bench/text.py). Each side runs in a
+process of its own (bench/side.py), watched from outside by the kernel's numbers, and the sides take turns
+(bench/harness.py). The raw figures and the machine's description are kept in bench/runs/DATE-NAME/.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import text
 import tokens
 from harness import HERE, Bench, cgroup, forget, python, read_ahead_kb, run, settle, warm
 
@@ -260,8 +261,9 @@ def keep(bench: Bench, name: str) -> None:
     words = [Path(word).name for word in sys.argv[1:]]  # which folders this machine has is nobody's business
     machine = {"command": " ".join(["python bench/run.py", *words]), "kernel": platform.release()}
     machine |= {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        machine["torch"] = importlib.metadata.version("torch")
+    for package in ("torch", "tiktoken", "datasets"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            machine[package] = importlib.metadata.version(package)
     machine |= {"memory_bytes": os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")}
     (kept / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
     (kept / "summary.txt").write_text("\n".join(bench.lines) + "\n")
@@ -270,15 +272,19 @@ def keep(bench: Bench, name: str) -> None:
 
 def main() -> None:
     """Run what was asked for and keep the run."""
-    groups = [("rows.npy", make, 4 << 30, ALL), ("tokens.bin", tokens.make, 8 << 30, tokens.ALL)]
-    names = [part.__name__ for *_, parts in groups for part in parts]
+    groups = [("rows.npy", make, 4 << 30, ALL, "rows of 512 bytes")]
+    groups += [("tokens.bin", tokens.make, 8 << 30, tokens.ALL, "tokens of 2 bytes")]
+    groups += [("corpus.jsonl", text.make, 256 << 20, text.ALL, "JSON lines of Python's standard library")]
+    names = [part.__name__ for *_, parts, _ in groups for part in parts]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--only", nargs="*", default=[""], metavar="PART", help="how names begin: " + ", ".join(names)
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2, help="of a side, in the token benchmarks")
-    parser.add_argument("--size", type=int, help="bytes of the file: 4 GiB of rows, 8 GiB of tokens")
+    parser.add_argument(
+        "--size", type=int, help="bytes of the file: 4 GiB of rows, 8 GiB of tokens, 256 MiB of text"
+    )
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument(
         "--tokens", type=Path, help="a raw uint16 file to read instead of making one; it stays"
@@ -291,7 +297,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="lowtide-bench-", dir=arguments.dir))
     try:
         bench = Bench(folder, arguments.rounds, arguments.seconds)
-        for name, write, usual, parts in groups:
+        for name, write, usual, parts, what in groups:
             parts = [part for part in parts if part.__name__.startswith(tuple(arguments.only))]
             if not parts:
                 continue
@@ -299,10 +305,7 @@ def main() -> None:
             path = arguments.tokens if arguments.tokens and write is tokens.make else made
             if path is made:
                 write(path, arguments.size or usual)
-            size, what = (
-                path.stat().st_size >> 20,
-                "tokens of 2 bytes" if write is tokens.make else "rows of 512 bytes",
-            )
+            size = path.stat().st_size >> 20
             bench.say(
                 f"file {size} MiB, {what}; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}"
             )
