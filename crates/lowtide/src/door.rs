@@ -33,6 +33,10 @@ pub const ACCESS: Setting = Setting::named("access");
 pub const CACHE: Setting = Setting::named("cache");
 /// How much memory to use.
 pub const BUDGET: Setting = Setting::named("budget");
+/// The split of a prepared folder.
+pub const SPLIT: Setting = Setting::named("split");
+/// What made the ids of tokens.
+pub const TOKENIZER: Setting = Setting::named("tokenizer");
 
 /// A setting that a message names, with a value or without.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,10 @@ enum Value {
     Number(u64),
     /// A shape: `(3, 4)` in Python, `3,4` at a shell.
     Sizes(Vec<String>),
+    /// What both write alike.
+    Plain(String),
+    /// Not given: `None` in Python, no flag at a shell.
+    Absent,
 }
 
 impl Setting {
@@ -75,6 +83,18 @@ impl Setting {
         Self { value: Some(Value::Sizes(sizes)), ..self }
     }
 
+    /// With a value that both doors write alike, such as 0.5.
+    #[must_use]
+    pub fn plain(self, value: &impl ToString) -> Self {
+        Self { value: Some(Value::Plain(value.to_string())), ..self }
+    }
+
+    /// Without a value, where it may have one.
+    #[must_use]
+    pub fn absent(self) -> Self {
+        Self { value: Some(Value::Absent), ..self }
+    }
+
     fn write(&self, door: Door, f: &mut Formatter<'_>) -> fmt::Result {
         match door {
             Door::Python => {
@@ -83,6 +103,8 @@ impl Setting {
                     None => Ok(()),
                     Some(Value::Word(word)) => write!(f, "{word:?}"),
                     Some(Value::Number(number)) => write!(f, "{number}"),
+                    Some(Value::Plain(value)) => f.write_str(value),
+                    Some(Value::Absent) => f.write_str("None"),
                     Some(Value::Sizes(sizes)) => match &sizes[..] {
                         [one] => write!(f, "({one},)"),
                         sizes => write!(f, "({})", sizes.join(", ")),
@@ -90,11 +112,15 @@ impl Setting {
                 }
             }
             Door::Shell => {
+                if self.value == Some(Value::Absent) {
+                    f.write_str("no ")?;
+                }
                 write!(f, "--{}", self.name.replace('_', "-"))?;
                 match &self.value {
-                    None => Ok(()),
+                    None | Some(Value::Absent) => Ok(()),
                     Some(Value::Word(word)) => write!(f, " {word}"),
                     Some(Value::Number(number)) => write!(f, " {number}"),
+                    Some(Value::Plain(value)) => write!(f, " {value}"),
                     Some(Value::Sizes(sizes)) => write!(f, " {}", sizes.join(",")),
                 }
             }
@@ -204,6 +230,8 @@ mod tests {
             (END_OF_TEXT.number(50_256), "end_of_text=50256", "--end-of-text 50256"),
             (SHAPE.sizes(["-1", "…"]), "shape=(-1, …)", "--shape -1,…"),
             (SHAPE.sizes([5]), "shape=(5,)", "--shape 5"),
+            (BUDGET.plain(&0.5), "budget=0.5", "--budget 0.5"),
+            (SPLIT.absent(), "split=None", "no --split"),
         ] {
             let words = Words::from(setting);
             assert_eq!([Door::Python, Door::Shell].map(|door| words.at(door).to_string()), [python, shell]);

@@ -10,8 +10,9 @@ use crate::choose::CacheWish;
 use crate::data::{Origin, Wish};
 use crate::door::{END_OF_TEXT, Words};
 use crate::error::{Error, Result};
+use crate::format::documents::Front;
 use crate::format::{
-    Container, Dialect, Documents, Dtype, Layout, Order, Prepared, TokenFile, TokenWish, find_tokens,
+    Container, Dialect, Documents, Dtype, Layout, Order, Prepared, ReadAt, TokenFile, TokenWish, find_tokens,
 };
 use crate::plan::{self, Interrupt};
 use crate::pool::Block;
@@ -19,6 +20,7 @@ use crate::selection::Axis;
 use crate::store::{Access, Files, Gap, Part, Read, Source};
 use crate::widen::{Token, widen_pair};
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -145,6 +147,7 @@ impl TokenOptions {
             warnings: found.warnings,
             end_of_text: self.end_of_text,
             prepared,
+            front: OnceLock::new(),
             documents: OnceLock::new(),
         })))
     }
@@ -160,6 +163,8 @@ struct Inner {
     warnings: Vec<Words>,
     end_of_text: Option<u64>,
     prepared: Option<Prepared>,
+    /// The documents at the beginning: whoever looks at the first ones needs no pass over all tokens.
+    front: OnceLock<Option<Front>>,
     documents: OnceLock<Option<Documents>>,
 }
 
@@ -200,6 +205,29 @@ impl Tokens {
     /// The manifest of the files, where `lowtide prepare` has made them.
     pub fn prepared(&self) -> Option<&Prepared> {
         self.0.prepared.as_ref()
+    }
+
+    /// The token between documents: the one that was given, or the manifest's.
+    pub fn end_of_text(&self) -> Option<u64> {
+        self.0.end_of_text
+    }
+
+    /// The same tokens, with another token between documents.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a token that the files' type cannot hold.
+    pub fn with_end_of_text(&self, token: u64) -> Result<Self> {
+        Documents::check_end_of_text(token, self.dtype())?;
+        let Inner { array, files, prepared, .. } = &*self.0;
+        Ok(Self(Arc::new(Inner {
+            array: array.clone(),
+            files: files.clone(),
+            warnings: Vec::new(),
+            end_of_text: Some(token),
+            prepared: prepared.clone(),
+            front: OnceLock::new(),
+            documents: OnceLock::new(),
+        })))
     }
 
     /// All tokens as an array of one axis.
@@ -316,13 +344,21 @@ impl Tokens {
         Ok(self.index(interrupt, progress)?.map(Documents::len))
     }
 
-    /// The same, as far as it is known without a pass over the tokens: from an index, or what a scan has found or
-    /// written down before.
+    /// The same, as far as it is known without a pass over the tokens: from an index, from the manifest, or what a
+    /// scan has found or written down before.
     pub fn known_documents(&self) -> Result<Option<u64>> {
         match self.0.documents.get() {
             Some(found) => Ok(found.as_ref().map(Documents::len)),
-            None => Ok(self.written_index()?.as_ref().map(Documents::len)),
+            None => Ok(self.written_index()?.as_ref().map(Documents::len).or_else(|| self.counted())),
         }
+    }
+
+    /// The documents that the manifest counts, where it speaks of these very tokens and of this end of text.
+    fn counted(&self) -> Option<u64> {
+        let prepared = self.prepared()?;
+        let end = prepared.manifest.tokenizer.end_of_text?;
+        let same = self.0.end_of_text == Some(end) && prepared.tokens() == Some(self.len());
+        prepared.documents().filter(|_| same)
     }
 
     /// The tokens of a document, as they stand in the file.
@@ -330,19 +366,55 @@ impl Tokens {
     /// # Errors
     /// [`Error::Index`] where there is no such document, [`Error::Argument`] where documents are not known.
     pub fn document(&self, number: u64, interrupt: Interrupt<'_>) -> Result<Batch> {
-        let Some(documents) = self.index(interrupt, &|_| {})? else {
-            return Err(Error::argument(
+        self.part(self.document_range(number, interrupt, &|_| {})?, interrupt)
+    }
+
+    /// Which tokens a document is. One near the beginning is found at once; `progress` is as for
+    /// [`find_documents`](Self::find_documents).
+    ///
+    /// # Errors
+    /// As [`document`](Self::document).
+    pub fn document_range(
+        &self,
+        number: u64,
+        interrupt: Interrupt<'_>,
+        progress: &dyn Fn(u64),
+    ) -> Result<Range<u64>> {
+        let read = |offset, out: &mut [u8]| self.bytes(offset, out, interrupt);
+        if let Some(range) = self.front_range(number, &read)? {
+            return Ok(range);
+        }
+        match self.index(interrupt, progress)? {
+            Some(documents) => documents.range(number, &read),
+            None => Err(Error::argument(
                 format!("{}: nothing says where documents end", self.0.array.path().display()),
                 Words::from("give ") + END_OF_TEXT + ", the token between documents (50256 for GPT-2)",
-            ));
-        };
-        if number >= documents.len() {
-            return Err(Error::Index { index: number.into(), axis: 0, size: documents.len() });
+            )),
         }
-        let range = documents.range(number, &|offset, out| self.bytes(offset, out, interrupt))?;
-        let too_large = |_| Error::argument("the document is too large for this machine", "");
+    }
+
+    /// The same for a document at the beginning, where there is no index and no scan yet.
+    fn front_range(&self, number: u64, read: ReadAt<'_>) -> Result<Option<Range<u64>>> {
+        let (None, Some(token)) = (self.0.documents.get(), self.0.end_of_text) else { return Ok(None) };
+        if let Some(front) = self.0.front.get() {
+            return front.as_ref().map_or(Ok(None), |front| front.range(number, read));
+        }
+        let front = match self.written_index()? {
+            Some(_) => None,
+            None => Some(Documents::scan_front(&self.0.files, token, read)?),
+        };
+        let front = self.0.front.get_or_init(|| front);
+        front.as_ref().map_or(Ok(None), |front| front.range(number, read))
+    }
+
+    /// Tokens as they stand in the file.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for tokens that are not there.
+    pub fn part(&self, range: Range<u64>, interrupt: Interrupt<'_>) -> Result<Batch> {
+        let too_large = |_| Error::argument("this is too much for this machine", "");
         let start = usize::try_from(range.start).map_err(too_large)?;
-        let count = usize::try_from(range.end - range.start).map_err(too_large)?;
+        let count = usize::try_from(range.end.saturating_sub(range.start)).map_err(too_large)?;
         self.0.array.select(vec![Axis::Range { start, step: 1, count }], interrupt)
     }
 

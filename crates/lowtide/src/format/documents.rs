@@ -35,6 +35,20 @@ enum How {
     Scanned(Scanned),
 }
 
+/// Blocks at the beginning of a stream that are scanned for whoever looks there: some 10 ms from memory.
+const FRONT: usize = 4;
+
+/// Where the first documents begin and end.
+#[derive(Debug)]
+pub(crate) struct Front(Scanned);
+
+impl Front {
+    /// The tokens of document `i`, if it ends at the beginning of the stream.
+    pub fn range(&self, i: u64, read: ReadAt<'_>) -> Result<Option<Range<u64>>> {
+        if self.0.knows(i) { self.0.range(i, read).map(Some) } else { Ok(None) }
+    }
+}
+
 impl Documents {
     /// From the index files beside the tokens, for the dialects that have them; `None` where no file has
     /// one. Every index is opened once and its totals are checked; entries are checked when they are read.
@@ -61,6 +75,14 @@ impl Documents {
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
         Ok(Self(How::Scanned(Scanned::scan(BLOCK, files, end_of_text, read, interrupt, progress)?)))
+    }
+
+    /// The same for the first few blocks of the stream: whoever looks at its beginning needs no pass over all of it.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub(crate) fn scan_front(files: &[TokenFile], end_of_text: u64, read: ReadAt<'_>) -> Result<Front> {
+        Scanned::scan_front(BLOCK, FRONT, files, end_of_text, read).map(Front)
     }
 
     /// That files of this type can hold this token.

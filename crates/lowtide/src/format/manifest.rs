@@ -194,11 +194,6 @@ impl Manifest {
             )
         })
     }
-
-    /// The split that a file of the folder is of.
-    pub fn split_of(&self, file: &str) -> Option<&Split> {
-        self.splits.iter().find(|split| split.shards.iter().any(|shard| shard.file.file == file))
-    }
 }
 
 /// What a hostile file has us say: not without end, and nothing that a terminal obeys.
@@ -232,7 +227,6 @@ mod tests {
         let manifest = Manifest::parse(Path::new("x"), GOOD.as_bytes()).unwrap();
         assert_eq!(manifest.split(None).unwrap().shards[0].file.file, "train.bin");
         assert!(manifest.split(Some("val")).unwrap_err().to_string().contains("one of \"train\""));
-        assert_eq!(manifest.split_of("train.bin").map(|split| split.tokens), Some(3));
         let again = serde_json::to_vec(&manifest).unwrap();
         assert_eq!(Manifest::parse(Path::new("x"), &again).unwrap(), manifest);
     }

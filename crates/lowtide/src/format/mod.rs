@@ -13,7 +13,7 @@
 pub mod datatrove;
 mod detect;
 mod dialect;
-mod documents;
+pub(crate) mod documents;
 mod dtype;
 mod each;
 mod find;

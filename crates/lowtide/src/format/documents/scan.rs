@@ -112,19 +112,49 @@ impl Scanned {
         // Before the first read: what changes during the scan must not be remembered as scanned.
         let fingerprint = fingerprint(files, end_of_text).ok();
         let mut new = Self::new(files, end_of_text, block, fingerprint)?;
-        let width = new.mark.width();
-        let mut buffer = vec![0; new.buffer_len()];
+        new.count(new.blocks(), read, interrupt, progress)?;
+        Ok(new)
+    }
+
+    /// Counts in the first `blocks` blocks, and no further.
+    pub fn scan_front(
+        block: u64,
+        blocks: usize,
+        files: &[TokenFile],
+        end_of_text: u64,
+        read: ReadAt<'_>,
+    ) -> Result<Self> {
+        let mut new = Self::new(files, end_of_text, block, None)?;
+        new.count(blocks.min(new.blocks()), read, &|| Ok(()), &|_| {})?;
+        Ok(new)
+    }
+
+    /// Whether the end of document `i` is known: of the last one only where all blocks are.
+    pub fn knows(&self, i: u64) -> bool {
+        let complete = self.before.len() == self.blocks() + 1;
+        i < self.len() && (complete || i + 1 < self.len())
+    }
+
+    fn count(
+        &mut self,
+        blocks: usize,
+        read: ReadAt<'_>,
+        interrupt: Interrupt<'_>,
+        progress: &dyn Fn(u64),
+    ) -> Result<()> {
+        let width = self.mark.width();
+        let mut buffer = vec![0; self.buffer_len()];
         let mut asked = Instant::now();
         let mut sum = 0;
-        for block in 0..new.blocks() {
-            let block = new.block(block);
+        for block in 0..blocks {
+            let block = self.block(block);
             let mut count = u64::from(block.first);
             let mut marks = block.marks();
             while !marks.is_empty() {
                 let piece = pieces(&marks, buffer.len() / width);
                 let bytes = &mut buffer[..piece * width];
                 read(marks.start * width as u64, bytes)?;
-                count += new.mark.count(bytes);
+                count += self.mark.count(bytes);
                 marks.start += piece as u64;
                 if asked.elapsed() >= ASK {
                     interrupt()?;
@@ -133,11 +163,11 @@ impl Scanned {
                 }
             }
             sum += count;
-            new.before.push(sum);
+            self.before.push(sum);
         }
         interrupt()?;
-        progress(new.tokens);
-        Ok(new)
+        progress(self.tokens);
+        Ok(())
     }
 
     /// From how many documents begin in each block; `None` if that cannot be.

@@ -92,6 +92,34 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn the_front_knows_the_documents_that_end_in_it(
+        shards in shards(), block in 1_u64..20, blocks in 1_usize..6,
+    ) {
+        let stream: Vec<u8> = shards.iter().flat_map(|(tokens, _)| tokens.clone()).collect();
+        let reach = Cell::new(0);
+        let all = reader(&stream);
+        let read = |offset, out: &mut [u8]| {
+            reach.set(reach.get().max(offset + out.len() as u64));
+            all(offset, out)
+        };
+        let front = Front(Scanned::scan_front(block, blocks, &files(&shards), MARK, &read).unwrap());
+        let expected = by_hand(&shards);
+        let known = (0..).zip(&expected).map(|(i, range)| (front.range(i, &read).unwrap(), range));
+        let known: Vec<_> = known.collect();
+        for (found, range) in &known {
+            prop_assert!(found.as_ref().is_none_or(|found| found == *range), "{:?} {:?}", found, range);
+        }
+        // All that end before the last block that was counted, and nothing was read beyond it.
+        let counted = u64::try_from(blocks).unwrap() * block;
+        let sure = expected.iter().filter(|range| range.end < reach.get().min(counted)).count();
+        prop_assert!(known.iter().take(sure.saturating_sub(shards.len())).all(|(found, _)| found.is_some()));
+        prop_assert!(reach.get() <= counted);
+        prop_assert!(front.range(expected.len() as u64, &read).unwrap().is_none());
+    }
+}
+
 #[test]
 fn tokens_of_blocks_and_buffers_are_counted_once() {
     // Three blocks and a bit, with marks at every edge there is.
