@@ -32,8 +32,12 @@ setup: $(VENV)/installed ## Build everything into .venv
 demo: setup ## Show the whole story on this machine: np.memmap, a map per chunk, Lowtide
 	$(BIN)/lowtide demo
 
+# The Python module has no tests of Rust's; named here, it gives the dependencies the features that they have in the wheel,
+# so that none of them is compiled twice.
+RUST_TESTS := --package lowtide --package lowtide-text --package lowtide-cli --package lowtide-python
+
 test: setup ## Run the fast tests
-	cargo test --release --quiet
+	cargo test --release --quiet $(RUST_TESTS)
 	$(BIN)/pytest -q -m "not heavy"
 
 # Chromium renders the reports; where it cannot be installed, those tests skip and say so.
@@ -44,7 +48,6 @@ $(VENV)/heavy: $(VENV)/ready tests/requirements-heavy.txt
 
 test-all: setup $(VENV)/heavy ## Run the heavy tests and the linters too
 	$(MAKE) lint
-	cargo test --release --quiet --package lowtide-text
 	$(BIN)/pytest -q -m heavy
 
 bench: setup $(VENV)/heavy ## Run the benchmarks and keep the run in bench/runs
@@ -57,7 +60,7 @@ lint: setup ## Run every linter
 	cargo fmt --all --check
 	cargo clippy --release --all-targets --quiet -- -D warnings
 	cargo clippy --release --package lowtide-python --quiet -- -D warnings
-	cargo clippy --release --package lowtide-text --package lowtide-cli --features lowtide-cli/prepare --all-targets --quiet -- -D warnings
+	cargo clippy --release --package lowtide-text --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -49,6 +49,7 @@ def files(tmp_path, monkeypatch):
     np.save("rows.npy", rows)
     np.save("labels.npy", np.arange(1000))
     rows.tofile("rows.bin")
+    Path("story.txt").write_text("Once upon a time\nthere was a tide, and it was low\n")
     for split in ("train", "val"):
         (np.arange(200_000) * 7919 % 50257).astype("<u2").tofile(f"{split}.bin")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -44,6 +45,10 @@ def names(tmp_path, monkeypatch):
     np.save("rows.npy", rows)
     np.save("labels.npy", np.arange(1000))
     rows.tofile("rows.bin")
+    stories = [
+        f"Story {n}: once upon a time there was a tide, and it was low. " * (n % 7 + 1) for n in range(300)
+    ]
+    Path("stories.jsonl").write_text("".join(json.dumps({"text": story}) + "\n" for story in stories))
     for split in ("train", "val"):
         numbers.integers(0, 50257, 200_000).astype("<u2").tofile(f"{split}.bin")
     return {

@@ -4,7 +4,7 @@ use crate::error::raise;
 use lowtide::Error;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyList, PyString, PyTuple};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -16,9 +16,14 @@ pub enum Word {
 }
 
 impl Word {
-    /// The default of the arguments that have one.
+    /// The default of most arguments.
     pub fn auto() -> Self {
-        Self::Said("auto".into())
+        Self::said("auto")
+    }
+
+    /// The default of an argument.
+    pub fn said(word: &str) -> Self {
+        Self::Said(word.into())
     }
 
     /// What it means as the argument `name`.
@@ -64,6 +69,43 @@ pub fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let os = given.py().import("os")?;
     let name = os.call_method1("fsdecode", (given,))?;
     os.getattr("path")?.call_method1("expanduser", (name,))?.extract()
+}
+
+/// One path, or several, of what is called `noun` in messages.
+pub fn paths(given: &Bound<'_, PyAny>, noun: &str) -> PyResult<Vec<PathBuf>> {
+    let py = given.py();
+    let decode = |path: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
+        let decoded = self::path(path);
+        decoded.map_err(
+            |error| if error.is_instance_of::<PyTypeError>(py) { no_path(path, noun) } else { error },
+        )
+    };
+    match given.cast::<PyList>() {
+        Ok(list) => list.iter().map(|path| decode(&path)).collect(),
+        Err(_) => match given.cast::<PyTuple>() {
+            Ok(tuple) => tuple.iter().map(|path| decode(&path)).collect(),
+            Err(_) => Ok(vec![decode(given)?]),
+        },
+    }
+}
+
+/// That something is no path. An iterator or a set is not made into a list here: the order of files is the
+/// order of the stream, and theirs may be another one tomorrow.
+fn no_path(given: &Bound<'_, PyAny>, noun: &str) -> PyErr {
+    let name = given.get_type().name().map_or_else(|_| "this".into(), |name| name.to_string());
+    let has = |name: &str| given.hasattr(name).unwrap_or(false);
+    let hint = if has("filename") {
+        "\nhint: name its file: lowtide.tokens(array.filename, dtype=array.dtype)"
+    } else if has("read") {
+        "\nhint: give the file's name"
+    } else if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
+        "\nhint: the list is flat"
+    } else if given.try_iter().is_ok() {
+        "\nhint: sorted(paths) makes a list, in an order that stays the same"
+    } else {
+        ""
+    };
+    PyTypeError::new_err(format!("{noun} are named by a path or a list of paths, not by {name}{hint}"))
 }
 
 /// As Python shows it, in at most 60 characters.

@@ -7,12 +7,14 @@ use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
 use crate::number::{Number, optional};
 use crate::ranks::RankWish;
-use crate::{budget, chunks, dtype, index, notebook};
+use crate::text::{Reader, out_of_range};
+use crate::{budget, chunks, dtype, index, notebook, prepare};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
+use lowtide::plan::Interrupt;
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
 use numpy::{PyArrayDescr, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -43,6 +45,7 @@ pub struct Tokens {
     int64: Py<PyArrayDescr>,
     /// What `tokens` was given, for pickle.
     arguments: Py<PyDict>,
+    text: Reader,
 }
 
 /// Calls a generic function with the integer type of a kind; `None` for what is no integer.
@@ -92,7 +95,9 @@ pub(crate) use with_integer;
 /// What the files are is told from their content; `lowtide info` shows it.
 ///
 /// Args:
-///     path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream.
+///     path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream. A
+///         folder that `lowtide.prepare` has made says by itself what its files are.
+///     split: Which split of such a folder: "train", unless said, or "val".
 ///     dtype: The type of a token, for files that do not say. A bare `.bin` is uint16 without it.
 ///     format: The dialect, instead of what the files look like: "nanogpt", "llmc", "megatron",
 ///         "datatrove", "npy", "olmo" or "raw".
@@ -121,15 +126,19 @@ pub(crate) use with_integer;
 ///     ...     assert x.shape == (12, 1024)
 ///     >>> len(lowtide.tokens(["train.bin", "val.bin"]))
 ///     400000
+///     >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+///     >>> lowtide.tokens("data")
+///     <lowtide.Tokens "...train.bin" split=train tokens=50 dtype=uint16 format=nanogpt access=auto>
 #[pyfunction]
 #[pyo3(
-    signature = (path, *, dtype=None, format=None, end_of_text=None, access=Word::auto(), cache=Word::auto(), budget=None),
-    text_signature = "(path, *, dtype=None, format=None, end_of_text=None, access='auto', cache='auto', budget=None)"
+    signature = (path, *, split=None, dtype=None, format=None, end_of_text=None, access=Word::auto(), cache=Word::auto(), budget=None),
+    text_signature = "(path, *, split=None, dtype=None, format=None, end_of_text=None, access='auto', cache='auto', budget=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn tokens(
     py: Python<'_>,
     path: &Bound<'_, PyAny>,
+    split: Option<&str>,
     dtype: Option<&Bound<'_, PyAny>>,
     format: Option<&str>,
     end_of_text: Option<Number>,
@@ -155,23 +164,26 @@ pub fn tokens(
         options = options.dialect(word.parse().map_err(raise)?);
     }
     if let Some(token) = optional(py, end_of_text, "end_of_text", 0)? {
-        arguments.set_item("end_of_text", token)?;
         options = options.end_of_text(token);
     }
-    let names = names(path)?;
+    if let Some(name) = split {
+        options = options.split(name);
+    }
+    let names = argument::paths(path, "tokens")?;
     let inner = py.detach(|| options.open(&names)).map_err(raise)?;
     for warning in inner.warnings() {
         let message = CString::new(warning.to_string().replace('\0', "?")).unwrap_or_default();
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)?;
     }
     arguments.set_item("budget", inner.budget().limit())?;
+    arguments.set_item("end_of_text", inner.end_of_text())?; // the manifest's too
     arguments.set_item("dtype", inner.dtype().numpy_str())?; // said, so that nobody is warned again
     if let Some(file) = inner.files().first() {
         arguments.set_item("format", file.dialect.name())?;
     }
     let descr = dtype::to_numpy(py, inner.dtype())?.unbind();
     let int64 = dtype::to_numpy(py, Dtype::native(Kind::Int64))?.unbind();
-    Ok(Tokens { inner, descr, int64, arguments: arguments.unbind() })
+    Ok(Tokens { inner, descr, int64, arguments: arguments.unbind(), text: Reader::default() })
 }
 
 /// What pickle calls.
@@ -191,7 +203,7 @@ pub fn reopen<'py>(
         Ok(value.filter(|value| !value.is_none()))
     };
     if let Some(sizes) = take("sizes")? {
-        let (paths, sizes) = (names(files.as_any())?, sizes.extract::<Vec<u64>>()?);
+        let (paths, sizes) = (argument::paths(files.as_any(), "tokens")?, sizes.extract::<Vec<u64>>()?);
         py.detach(|| lowtide::same_sizes(paths.iter().zip(sizes))).map_err(raise)?;
     }
     let print: Option<String> = take(FINGERPRINT)?.map(|print| print.extract()).transpose()?;
@@ -200,41 +212,6 @@ pub fn reopen<'py>(
     let path = inner.array().path();
     unlocked(py, |_| lowtide::same_print(path, print.as_deref(), || inner.fingerprint()))?;
     Ok(tokens)
-}
-
-/// One path, or several.
-fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
-    let py = given.py();
-    let decode = |path: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
-        let decoded = argument::path(path);
-        decoded.map_err(|error| if error.is_instance_of::<PyTypeError>(py) { no_path(path) } else { error })
-    };
-    match given.cast::<PyList>() {
-        Ok(list) => list.iter().map(|path| decode(&path)).collect(),
-        Err(_) => match given.cast::<PyTuple>() {
-            Ok(tuple) => tuple.iter().map(|path| decode(&path)).collect(),
-            Err(_) => Ok(vec![decode(given)?]),
-        },
-    }
-}
-
-/// That something is no path. An iterator or a set is not made into a list here: the order of files is the
-/// order of the stream, and theirs may be another one tomorrow.
-fn no_path(given: &Bound<'_, PyAny>) -> PyErr {
-    let name = given.get_type().name().map_or_else(|_| "this".into(), |name| name.to_string());
-    let has = |name: &str| given.hasattr(name).unwrap_or(false);
-    let hint = if has("filename") {
-        "\nhint: name its file: lowtide.tokens(array.filename, dtype=array.dtype)"
-    } else if has("read") {
-        "\nhint: give the file's name"
-    } else if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
-        "\nhint: the list is flat"
-    } else if given.try_iter().is_ok() {
-        "\nhint: sorted(paths) makes a list, in an order that stays the same"
-    } else {
-        ""
-    };
-    PyTypeError::new_err(format!("tokens are named by a path or a list of paths, not by {name}{hint}"))
 }
 
 /// That something does not say where windows start.
@@ -331,8 +308,17 @@ const FIRST_WORD: Duration = Duration::from_millis(500);
 const NEXT_WORD: Duration = Duration::from_secs(5);
 
 impl Tokens {
-    /// How many documents there are. A long scan says how far it is to Python's logger `lowtide`, as INFO.
+    /// How many documents there are.
     fn find_documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.scanning(py, |interrupt, progress| self.inner.find_documents(interrupt, progress))
+    }
+
+    /// Runs what may scan all tokens. A long scan says how far it is to Python's logger `lowtide`, as INFO.
+    fn scanning<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(Interrupt<'_>, &dyn Fn(u64)) -> lowtide::Result<T>,
+    ) -> PyResult<T> {
         let (begin, tokens) = (Instant::now(), self.inner.len());
         let next = Mutex::new(begin + FIRST_WORD);
         let progress = |done: u64| {
@@ -354,7 +340,7 @@ impl Tokens {
                 logger.call_method1("info", ("%s", message)).map(|_| ())
             });
         };
-        unlocked(py, |interrupt| self.inner.find_documents(interrupt, &progress))
+        unlocked(py, |interrupt| work(interrupt, &progress))
     }
 }
 
@@ -380,6 +366,18 @@ impl Tokens {
     #[getter]
     fn format(&self) -> &'static str {
         self.inner.files().first().map_or("raw", |file| file.dialect.name())
+    }
+
+    /// The split of a folder that `lowtide.prepare` has made; None for other files.
+    #[getter]
+    fn split(&self) -> Option<&str> {
+        self.inner.prepared()?.split.as_deref()
+    }
+
+    /// The token between documents, as given or as the manifest says; None where nothing says it.
+    #[getter]
+    fn end_of_text(&self) -> Option<u64> {
+        self.inner.end_of_text()
     }
 
     /// The way of access that was asked for; loaders say which one they took.
@@ -408,11 +406,14 @@ impl Tokens {
 
     /// How many documents there are; None where nothing says where they end.
     ///
-    /// They are counted by the index beside the files, or by `end_of_text`, for which all tokens are read
-    /// once (see `remember_documents`).
+    /// They are counted by the index beside the files, by the manifest of `lowtide.prepare`, or by
+    /// `end_of_text`, for which all tokens are read once (see `remember_documents`).
     #[getter]
     fn documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.find_documents(py)
+        match py.detach(|| self.inner.known_documents()).map_err(raise)? {
+            Some(known) => Ok(Some(known)),
+            None => self.find_documents(py),
+        }
     }
 
     /// Reads one document, the end-of-text token included, in the files' own dtype.
@@ -434,21 +435,76 @@ impl Tokens {
     ///     >>> t.document(0)[-1]
     ///     np.uint16(50256)
     fn document<'py>(&self, py: Python<'py>, number: i64) -> PyResult<Bound<'py, PyAny>> {
-        self.find_documents(py)?;
-        let found = unlocked(py, |interrupt| {
-            let Some(count) = self.inner.documents(interrupt)? else {
-                return self.inner.document(0, interrupt).map(Ok); // which says what is missing
+        let index = if let Ok(index) = u64::try_from(number) {
+            index
+        } else {
+            // Where documents are not known, the first one says what is missing.
+            let from_end = |count: u64| {
+                count.checked_sub(number.unsigned_abs()).ok_or_else(|| out_of_range(number, count))
             };
-            let from_end = i128::from(number) + if number < 0 { count.into() } else { 0 };
-            match u64::try_from(from_end) {
-                Ok(index) if index < count => self.inner.document(index, interrupt).map(Ok),
-                _ => Ok(Err(count)),
+            self.documents(py)?.map_or(Ok(0), from_end)?
+        };
+        let found = self.scanning(py, |interrupt, progress| {
+            match self.inner.document_range(index, interrupt, progress) {
+                Ok(range) => self.inner.part(range, interrupt).map(Ok),
+                Err(lowtide::Error::Index { size, .. }) => Ok(Err(size)),
+                Err(error) => Err(error),
             }
         })?;
-        let batch = found.map_err(|count| {
-            PyIndexError::new_err(format!("document {number} is out of range: there are {count}"))
-        })?;
+        let batch = found.map_err(|count| out_of_range(number, count))?;
         batch::ndarray(py, batch, self.descr.bind(py))
+    }
+
+    /// Reads one document as text, without the end-of-text token.
+    ///
+    /// Args:
+    ///     number: Which one; negative numbers count from the end.
+    ///     tokenizer: What made the tokens: a name such as "gpt2", or the path of a tokenizer.json. Where
+    ///         `lowtide.prepare` has made them, that is known.
+    ///
+    /// Returns:
+    ///     The text. Bytes that are no UTF-8 are replaced.
+    ///
+    /// Raises:
+    ///     IndexError: There are not so many.
+    ///     ValueError: Nothing says which tokenizer it was, or where documents end; or the tokenizer does not
+    ///         have one of the tokens.
+    ///
+    /// Examples:
+    ///     >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+    ///     >>> lowtide.tokens("data").text(-1)
+    ///     'there was a tide, and it was low'
+    ///     >>> lowtide.tokens("train.bin").text(0, tokenizer="gpt2")[:9]
+    ///     '!prise ps'
+    #[pyo3(signature = (number, tokenizer=None))]
+    fn text(&self, py: Python<'_>, number: i64, tokenizer: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+        let tokenizer = tokenizer.map(prepare::named).transpose()?;
+        self.text.document(py, &self.inner, number, tokenizer.as_deref())
+    }
+
+    /// Gives the text of ids: of a part of the tokens, or of a row of a batch.
+    ///
+    /// Args:
+    ///     ids: A list or an array of integers, of one axis.
+    ///     tokenizer: As for `text`.
+    ///
+    /// Returns:
+    ///     The text, end-of-text words included. Bytes that are no UTF-8 are replaced.
+    ///
+    /// Raises:
+    ///     ValueError: As for `text`.
+    ///     TypeError: The ids are no integers, or have several axes.
+    ///
+    /// Examples:
+    ///     >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+    ///     >>> t = lowtide.tokens("data")
+    ///     >>> x, y = t.windows([9], 12)
+    ///     >>> t.decode(x[0])
+    ///     ' a time<|endoftext|>ther'
+    #[pyo3(signature = (ids, tokenizer=None))]
+    fn decode(&self, ids: &Bound<'_, PyAny>, tokenizer: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+        let tokenizer = tokenizer.map(prepare::named).transpose()?;
+        self.text.decode(&self.inner, ids, tokenizer.as_deref())
     }
 
     /// Writes down where documents are, so that all tokens need not be read for it again.
@@ -698,8 +754,9 @@ impl Tokens {
         let (tokens, dtype, format, access) =
             (self.inner.len(), self.inner.dtype(), self.format(), self.access());
         let closed = if self.closed() { ", closed" } else { "" };
+        let split = self.split().map_or_else(String::new, |split| format!(" split={split}"));
         format!(
-            "<lowtide.Tokens {name}{more} tokens={tokens} dtype={dtype} format={format} access={access}{closed}>"
+            "<lowtide.Tokens {name}{more}{split} tokens={tokens} dtype={dtype} format={format} access={access}{closed}>"
         )
     }
 
@@ -715,6 +772,10 @@ impl Tokens {
             ("dtype", self.inner.dtype().to_string()),
             ("format", self.format().to_owned()),
         ];
+        if let Some(prepared) = self.inner.prepared() {
+            facts.extend(prepared.split.clone().map(|split| ("split", split)));
+            facts.push(("tokenizer", prepared.manifest.tokenizer.name.clone()));
+        }
         if let Ok(Some(documents)) = py.detach(|| self.inner.known_documents()) {
             facts.push(("documents", documents.to_string()));
         }

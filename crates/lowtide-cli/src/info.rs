@@ -5,6 +5,7 @@
 
 mod array;
 mod here;
+mod show;
 mod tokens;
 
 use crate::draw::{self, GREEN};
@@ -35,6 +36,15 @@ pub struct Args {
     /// The token between documents (50256 for GPT-2): where there is no index, all tokens are read to count them
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"])]
     end_of_text: Option<u64>,
+    /// Which split of a folder that lowtide prepare has made [default: train]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["shape", "offset"])]
+    split: Option<String>,
+    /// Print the first N documents of tokens as text
+    #[arg(long, value_name = "N", conflicts_with_all = ["shape", "offset"], value_parser = clap::value_parser!(u64).range(1..))]
+    show: Option<u64>,
+    /// What made the tokens: gpt2, another name, or a tokenizer.json [default: what lowtide prepare has used]
+    #[arg(long, value_name = "NAME", requires = "show")]
+    tokenizer: Option<String>,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -45,6 +55,7 @@ struct Answer {
     title: String,
     pairs: Vec<(&'static str, String)>,
     notes: Vec<String>,
+    documents: Vec<show::Document>,
     json: Value,
 }
 
@@ -58,6 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
             Ok(answer) => {
                 draw::pairs(&answer.title, &answer.pairs);
                 answer.notes.iter().for_each(|note| draw::note(note));
+                show::print(&answer.documents);
             }
             Err(error) => {
                 failed = true;
@@ -92,7 +104,9 @@ fn at_home(path: &Path) -> PathBuf {
 
 fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     match kind(path, &args.headerless, args.format)? {
-        _ if args.end_of_text.is_some() => tokens::look(path, args, quiet),
+        _ if args.end_of_text.is_some() || args.split.is_some() || args.show.is_some() => {
+            tokens::look(path, args, quiet)
+        }
         Kind::Array => array::look(path, args.headerless.options()?),
         Kind::Tokens => tokens::look(path, args, quiet),
     }

@@ -9,12 +9,10 @@ mod demo;
 pub mod draw;
 mod headerless;
 mod info;
-#[cfg(feature = "prepare")]
-mod prepare;
+pub mod prepare;
 mod save;
 mod signals;
 mod trial;
-#[cfg(feature = "prepare")]
 mod verify;
 mod watch;
 
@@ -49,9 +47,7 @@ enum Command {
     Info(info::Args),
     Bench(bench::Args),
     Watch(watch::Args),
-    #[cfg(feature = "prepare")]
     Prepare(Box<prepare::Args>),
-    #[cfg(feature = "prepare")]
     Verify(verify::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
@@ -92,9 +88,7 @@ pub fn main(
         Command::Info(args) => info::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Watch(args) => watch::run(&args, &context),
-        #[cfg(feature = "prepare")]
         Command::Prepare(args) => prepare::run(&args, &context),
-        #[cfg(feature = "prepare")]
         Command::Verify(args) => verify::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {

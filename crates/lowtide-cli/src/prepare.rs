@@ -73,13 +73,12 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let settings = settings(args)?;
-    let mut line = Meter { line: Line::new(context.quiet), begun: Instant::now(), last: None };
-    let began = Instant::now();
+    let (line, mut meter, began) = (Line::new(context.quiet), Meter::default(), Instant::now());
     // Ctrl-C ends the process as any kill does: the next run goes on.
     let answer =
-        prepare(&args.inputs, &args.output, &settings, &mut |progress| line.show(progress), &|| Ok(()));
+        prepare(&args.inputs, &args.output, &settings, &mut |at| line.say(&meter.words(at)), &|| Ok(()));
     drop(line);
     let manifest = answer?;
     if args.json {
@@ -138,7 +137,10 @@ fn unescape(text: &str) -> Result<String> {
 }
 
 /// A count such as 100M.
-fn count(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn count(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no number of tokens: 100M, 5000000");
     let (digits, factor) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 1_000),
@@ -150,19 +152,22 @@ fn count(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).filter(|&n| n > 0).ok_or_else(wrong)
 }
 
-/// The line of progress.
-struct Meter {
-    line: Line,
-    begun: Instant,
-    last: Option<Step>,
+/// Knows how long a step takes, for a line of progress.
+#[derive(Debug, Default)]
+pub struct Meter {
+    /// The step that is being done, and when it began.
+    step: Option<(Step, Instant)>,
 }
 
 impl Meter {
-    fn show(&mut self, progress: &Progress) {
-        if self.last != Some(progress.step) {
-            (self.last, self.begun) = (Some(progress.step), Instant::now());
-        }
-        self.line.say(&words(progress, self.begun.elapsed().as_secs_f64()));
+    /// How far it is, how fast, and how long it will take, in one line.
+    pub fn words(&mut self, progress: &Progress) -> String {
+        let begun = match self.step {
+            Some((step, begun)) if step == progress.step => begun,
+            _ => Instant::now(),
+        };
+        self.step = Some((progress.step, begun));
+        words(progress, begun.elapsed().as_secs_f64())
     }
 }
 

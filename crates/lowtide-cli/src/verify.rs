@@ -2,10 +2,9 @@
 
 use crate::draw::{self, GREEN, Progress as Line};
 use crate::{Context, Failure};
+use lowtide::Result;
 use lowtide::budget::human;
 use lowtide::door::Door;
-use lowtide::format::manifest;
-use lowtide::{Result, TokenOptions};
 use lowtide_text::verify::{Finding, Verified, verify};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -44,25 +43,17 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
 }
 
 fn look(path: &Path, line: &Line) -> Result<Verified> {
-    if path.join(manifest::NAME).is_file() {
-        let mut show = |done: u64, total: u64| {
-            line.say(&format!("{}: {} of {}", path.display(), human(done), human(total)));
-        };
-        return verify(path, &mut show, &|| Ok(()));
-    }
-    // What opens has the size that its header and index say.
-    let tokens = TokenOptions::new().open([path])?;
-    let findings = tokens
-        .warnings()
-        .iter()
-        .map(|what| Finding { file: path.display().to_string(), what: what.at(Door::Shell).to_string() });
-    let bytes = tokens.files().iter().map(|file| file.len).sum();
-    Ok(Verified { files: tokens.files().len() as u64, bytes, findings: findings.collect() })
+    let mut show = |done: u64, total: u64| {
+        line.say(&format!("{}: {} of {}", path.display(), human(done), human(total)));
+    };
+    verify(path, &mut show, &|| Ok(()))
 }
 
 fn say(path: &Path, verified: &Verified) {
     for Finding { file, what } in &verified.findings {
-        draw::error(&format!("{}: {file}: {what}", path.display()));
+        // A file that was named by itself need not be named twice.
+        let file = if Path::new(file) == path { String::new() } else { format!("{file}: ") };
+        draw::error(&format!("{}: {file}{}", path.display(), what.at(Door::Shell)));
     }
     if verified.findings.is_empty() {
         let (files, bytes) = (verified.files, human(verified.bytes));
@@ -74,7 +65,7 @@ fn json(path: &Path, verified: &Verified) -> Value {
     let findings: Vec<Value> = verified
         .findings
         .iter()
-        .map(|Finding { file, what }| json!({ "file": file, "what": what }))
+        .map(|Finding { file, what }| json!({ "file": file, "what": what.at(Door::Shell).to_string() }))
         .collect();
     json!({ "path": path, "files": verified.files, "bytes": verified.bytes, "findings": findings })
 }

@@ -5,13 +5,14 @@
 
 use crate::documents::{Mark, Sink};
 use crate::job::OnError;
+use crate::packing::Gauge;
 use crate::room::Room;
+use crate::says::BUDGET;
 use crate::state::Place;
 use crate::tokenizer::Tokenizer;
+use lowtide::door::Words;
 use lowtide::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// How many errors are told in words.
@@ -83,8 +84,8 @@ pub struct Feeder<'a> {
     after: After,
     /// What is being read, for messages.
     path: PathBuf,
-    /// Whether nobody wants any more: seen also where no load is asked for.
-    stop: Arc<AtomicBool>,
+    /// Says whether nobody wants any more: asked also where no load is.
+    gauge: Gauge,
     /// Where the piece begins in the load; whether it is its document's first; when a cut is tried again.
     start: usize,
     first: bool,
@@ -99,7 +100,7 @@ impl<'a> Feeder<'a> {
         on_error: OnError,
         (free, full): (Receiver<Load>, Sender<Load>),
         room: &Room,
-        (after, stop): (After, Arc<AtomicBool>),
+        (after, gauge): (After, Gauge),
     ) -> Self {
         Self {
             tokenizer,
@@ -115,7 +116,7 @@ impl<'a> Feeder<'a> {
             skip: 0,
             after,
             path: PathBuf::new(),
-            stop,
+            gauge,
             start: 0,
             first: true,
             try_at: room.load,
@@ -202,7 +203,8 @@ impl<'a> Feeder<'a> {
                 let text = format!(
                     "{path}: document {number} has {len} bytes without a place where it could be cut"
                 );
-                return self.give_up(Error::argument(text, "a larger budget has room for it"));
+                let hint = Words::from("a larger ") + BUDGET + " has room for it";
+                return self.give_up(Error::argument(text, hint));
             }
             self.try_at = self.try_at.saturating_mul(2);
             return self.call_back();
@@ -256,7 +258,7 @@ impl<'a> Feeder<'a> {
 impl Sink for Feeder<'_> {
     fn push(&mut self, text: &str) -> Result<()> {
         if self.skip > 0 || self.lost {
-            return if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+            return if self.gauge.stopped() { Err(Error::Interrupted) } else { Ok(()) };
         }
         let (start, try_at) = (self.start, self.try_at);
         let load = self.load()?;

@@ -3,6 +3,8 @@
 //! In: names of files, folders and globs, or `-`. Out: every file once for each time it is meant: names in the order
 //! given, what is in a folder or a glob sorted by the bytes of its path. The order decides every byte of the output.
 
+use crate::says::INCLUDE;
+use lowtide::door::Words;
 use lowtide::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -102,7 +104,11 @@ pub fn find(names: &[PathBuf], include: &[String], output: &Path) -> Result<Vec<
             sources.push(file(name.clone())?);
         }
         if sources.len() == before {
-            let hint = if include.is_empty() { "" } else { "is --include what you meant?" };
+            let hint = if include.is_empty() {
+                Words::NONE
+            } else {
+                Words::from("is ") + INCLUDE + " what you meant? It is asked about the files in a folder"
+            };
             return Err(Error::argument(format!("{}: no files are meant by this", name.display()), hint));
         }
     }

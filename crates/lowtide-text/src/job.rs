@@ -1,7 +1,11 @@
 //! What was asked for, and whether a folder holds the beginning of just that.
 
 use crate::inputs::Source;
+use crate::says::{
+    FIELD, FORMAT, INPUT, ON_ERROR, SEED, SEPARATOR, SHARD_TOKENS, SHUFFLE_DOCUMENTS, THREADS, TOKENIZER, VAL,
+};
 use crate::tokenizer::Tokenizer;
+use lowtide::door::{Setting, Words};
 use lowtide::format::manifest::SourceFile;
 use lowtide::format::{Dialect, Dtype};
 use lowtide::{CacheWish, Error, Result};
@@ -50,7 +54,10 @@ impl FromStr for InputKind {
 
     fn from_str(word: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == word).ok_or_else(|| {
-            Error::argument(format!("{word:?} is no kind of input"), "one of text, lines, jsonl, parquet")
+            Error::argument(
+                INPUT.is(word.to_owned()) + " is no kind of input",
+                "one of \"text\", \"lines\", \"jsonl\", \"parquet\"",
+            )
         })
     }
 }
@@ -80,7 +87,10 @@ impl FromStr for OnError {
 
     fn from_str(word: &str) -> Result<Self> {
         [Self::Stop, Self::Skip].into_iter().find(|one| one.name() == word).ok_or_else(|| {
-            Error::argument(format!("{word:?} is not what can be done on an error"), "one of stop, skip")
+            Error::argument(
+                ON_ERROR.is(word.to_owned()) + " is not what can be done about a document",
+                "one of \"stop\", \"skip\"",
+            )
         })
     }
 }
@@ -146,34 +156,42 @@ impl Default for Settings {
 impl Settings {
     /// That they make sense, before any file is touched.
     pub(crate) fn check(&self) -> Result<()> {
-        let wrong = |what: String, hint: &'static str| Err(Error::argument(what, hint));
+        let wrong = |what: Words, hint: &'static str| Err(Error::argument(what, hint));
         if !(0.0..1.0).contains(&self.val) {
             return wrong(
-                format!("val is {}, which is no share of the documents", self.val),
-                "0 is none, 0.0005 is one of 2,000",
+                VAL.plain(&self.val) + " is no share of the documents",
+                "from 0, none, to less than 1; 0.0005 is one of 2,000",
             );
         }
         if matches!(self.format, Dialect::Olmo | Dialect::Raw) {
             return wrong(
-                format!("files of the format {} are read, not written", self.format),
-                "one of nanogpt, llmc, megatron, datatrove, npy",
+                FORMAT.is(self.format.name()) + " is read, not written",
+                "one of \"nanogpt\", \"llmc\", \"megatron\", \"datatrove\", \"npy\"",
             );
         }
         if self.shard_tokens == Some(0) {
-            return wrong("a shard of 0 tokens is never full".into(), "leave it out for one file");
+            return wrong(
+                SHARD_TOKENS.number(0) + ": such a shard is full at once",
+                "leave it out for one file",
+            );
         }
         if self.threads == Some(0) {
-            return wrong("0 threads do nothing".into(), "leave it out for one on each core");
+            return wrong(THREADS.number(0) + " do nothing", "leave it out for one on each core");
         }
         if self.separator.as_deref() == Some("") {
-            return wrong("an empty separator is between all letters".into(), "");
+            return wrong(SEPARATOR + " is empty, and would be between all letters", "");
         }
-        if self.separator.is_some() && self.input.is_some_and(|kind| kind != InputKind::Text) {
-            return wrong("a separator is for text".into(), "lines and tables have their own ends");
+        if let (Some(_), Some(kind)) = (&self.separator, self.input)
+            && kind != InputKind::Text
+        {
+            return wrong(
+                SEPARATOR + " is for text, not for " + INPUT.is(kind.name()),
+                "lines and rows of a table have their own ends",
+            );
         }
         if self.field.split('.').any(str::is_empty) {
             return wrong(
-                format!("{:?} is no path to a field", self.field),
+                FIELD.is(self.field.clone()) + " is no path to a field",
                 "such as text, or document.body",
             );
         }
@@ -221,6 +239,20 @@ impl Settings {
     }
 }
 
+/// The settings of [`Settings::identity`], as messages name them.
+const SETTINGS: [(&str, Setting); 10] = [
+    ("tokenizer", TOKENIZER),
+    ("format", FORMAT),
+    ("val", VAL),
+    ("seed", SEED),
+    ("shard-tokens", SHARD_TOKENS),
+    ("input", INPUT),
+    ("field", FIELD),
+    ("separator", SEPARATOR),
+    ("on-error", ON_ERROR),
+    ("shuffle-documents", SHUFFLE_DOCUMENTS),
+];
+
 /// A job as a folder remembers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -241,16 +273,27 @@ impl Job {
     }
 
     /// What makes this job another than `earlier`, in words; `None` where it is the same.
-    pub fn difference(&self, earlier: &Self) -> Option<String> {
+    pub fn difference(&self, earlier: &Self) -> Option<Words> {
         for (name, now) in &self.settings {
             let then = earlier.settings.get(name).unwrap_or(&Value::Null);
-            if then != now {
-                return Some(format!("{name} was {then}, now it is {now}"));
+            if then == now {
+                continue;
             }
+            return Some(match SETTINGS.iter().find(|(known, _)| known == name) {
+                Some((_, setting)) => {
+                    let said = |value: &Value| match value {
+                        Value::Null => setting.clone().absent(),
+                        Value::String(word) => setting.clone().is(word.clone()),
+                        other => setting.clone().plain(other),
+                    };
+                    Words::from("it was made with ") + said(then) + ", this is " + said(now)
+                }
+                None => Words::from("the tokenizer has changed since, it gives other ids"),
+            });
         }
         if self.sources.len() != earlier.sources.len() {
             let (then, now) = (earlier.sources.len(), self.sources.len());
-            return Some(format!("there were {then} inputs, now there are {now}"));
+            return Some(format!("there were {then} inputs, now there are {now}").into());
         }
         let changed = earlier.sources.iter().zip(&self.sources).find(|(then, now)| then != now);
         changed.map(|(then, now)| {
@@ -259,6 +302,7 @@ impl Job {
             } else {
                 format!("{} was read where {} is now", then.path, now.path)
             }
+            .into()
         })
     }
 }

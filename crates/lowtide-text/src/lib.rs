@@ -29,6 +29,7 @@ mod job;
 mod packing;
 mod prepare;
 mod room;
+mod says;
 mod shards;
 pub mod show;
 mod split;

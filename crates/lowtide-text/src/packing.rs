@@ -4,11 +4,13 @@
 use crate::inputs::Source;
 use lowtide::store::Cache;
 use lowtide::{Error, Result, sys};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How a file is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +30,32 @@ impl Packing {
     }
 }
 
-/// How many bytes of all sources have been read: for progress.
-pub type Gauge = Arc<AtomicU64>;
+/// How many bytes of all sources have been read, for progress; and whether nobody wants any more.
+#[derive(Clone, Debug, Default)]
+pub struct Gauge(Arc<(AtomicU64, AtomicBool)>);
+
+impl Gauge {
+    pub fn read(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, bytes: u64) {
+        self.0.0.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn add(&self, bytes: u64) {
+        self.0.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// From now on nothing is read: whoever waits for bytes is let go.
+    pub fn stop(&self) {
+        self.0.1.store(true, Ordering::Relaxed);
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.0.1.load(Ordering::Relaxed)
+    }
+}
 
 /// A source that was opened, and what its first bytes are when unpacked.
 pub struct Opened {
@@ -45,7 +71,7 @@ pub struct Opened {
 pub fn open(source: &Source, cache: Cache, gauge: &Gauge, window: u64) -> Result<Opened> {
     let wrong = |error| Error::io(source.path(), "read the file", error);
     let (file, mut raw): (_, Box<dyn Read + Send>) = match source {
-        Source::Stdin => (None, Box::new(Counted(io::stdin(), Arc::clone(gauge)))),
+        Source::Stdin => (None, Box::new(Counted(Stdin::open(gauge).map_err(wrong)?, gauge.clone()))),
         Source::File { path, .. } => {
             let opened = File::open(path).map_err(|error| Error::io(path, "open the file", error))?;
             if opened.metadata().map_err(wrong)?.is_dir() {
@@ -82,7 +108,7 @@ pub fn open_at(source: &Source, offset: u64, cache: Cache, gauge: &Gauge) -> Res
     let path = source.path();
     let mut file = File::open(path).map_err(|error| Error::io(path, "open the file", error))?;
     file.seek(SeekFrom::Start(offset)).map_err(|error| Error::io(path, "read the file", error))?;
-    gauge.fetch_add(offset, Ordering::Relaxed);
+    gauge.add(offset);
     Ok(Box::new(Sipped::new(file, cache, gauge)))
 }
 
@@ -90,9 +116,38 @@ struct Counted<R>(R, Gauge);
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.1.stopped() {
+            return Err(io::Error::other("stopped"));
+        }
         let got = self.0.read(into)?;
-        self.1.fetch_add(got as u64, Ordering::Relaxed);
+        self.1.add(got as u64);
         Ok(got)
+    }
+}
+
+/// Standard input, which may be silent for long: a reader that waits for it can still be stopped.
+struct Stdin(File, Gauge);
+
+/// How often a reader that waits looks whether it is still wanted.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+impl Stdin {
+    fn open(gauge: &Gauge) -> io::Result<Self> {
+        Ok(Self(File::from(io::stdin().as_fd().try_clone_to_owned()?), gauge.clone()))
+    }
+}
+
+impl Read for Stdin {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&WAIT));
+            match ready {
+                Ok(0) if self.1.stopped() => return Err(io::Error::other("stopped")),
+                Ok(0) => {}
+                // What cannot be waited for can be read.
+                Ok(_) | Err(_) => return self.0.read(into),
+            }
+        }
     }
 }
 
@@ -114,7 +169,7 @@ impl Sipped {
         let offset = file.stream_position().unwrap_or(0);
         let ours = if cache == Cache::Drop { ours(&file) } else { Vec::new() };
         let dropped = offset / WINDOW * WINDOW;
-        Self { file: Counted(file, Arc::clone(gauge)), offset, ours, dropped }
+        Self { file: Counted(file, gauge.clone()), offset, ours, dropped }
     }
 
     fn drop_until(&mut self, end: u64) {

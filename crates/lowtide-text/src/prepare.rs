@@ -8,6 +8,7 @@ use crate::inputs::{self, Source};
 use crate::job::{Job, OnError, Settings};
 use crate::packing::Gauge;
 use crate::room::Room;
+use crate::says::TOKENIZER;
 use crate::shards::{Out, Shape, Shards};
 use crate::split::{Part, Shuffle, Splitter};
 use crate::state::{Found, State, Work};
@@ -19,16 +20,13 @@ use lowtide::store::Cache;
 use lowtide::{CacheWish, Error, Result, meter};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often the caller is asked whether to go on, and told how far it is.
-const BEAT: Duration = Duration::from_millis(100);
-/// The table of `chars`, beside the shards.
-const CHARS: &str = "chars.json";
+const BEAT: Duration = Duration::from_millis(50);
 
 /// How far the work is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,8 +91,8 @@ pub fn prepare(
         Found::New => None,
     };
     let (counts, done) = run.make(&*tokenizer, &room, &work, state)?;
-    if let Some(table) = tokenizer.table() {
-        work.place(CHARS, table.as_bytes())?;
+    if let Some((name, json)) = tokenizer.table() {
+        work.place(name, json.as_bytes())?;
     }
     let manifest = run.manifest(&*tokenizer, job, counts, done)?;
     work.finish(&manifest)?;
@@ -136,7 +134,7 @@ impl<'a> Run<'a> {
             cache: self.cache,
             room: room.line,
             page: room.page,
-            gauge: Arc::clone(&self.gauge),
+            gauge: self.gauge.clone(),
         }
     }
 
@@ -161,24 +159,25 @@ impl<'a> Run<'a> {
         }
         if self.sources.contains(&Source::Stdin) {
             return Err(Error::argument(
-                "chars reads its input twice, and standard input comes only once",
+                TOKENIZER.is("chars") + " reads its input twice, and standard input comes only once",
                 "write it to a file first",
             ));
         }
         self.seen.step = Step::Looking;
         let reading = self.reading(&self.room(&tokenizer::Bytes)?);
-        let mut look = Look { chars: CharsBuilder::default(), on_error: self.settings.on_error, run: self };
+        let (chars, on_error) = (CharsBuilder::default(), self.settings.on_error);
+        let mut look = Look { chars, on_error, last: Instant::now(), run: self };
         for source in look.run.sources {
             documents::read(source, &reading, None, &mut look)?;
         }
         let chars = look.chars;
-        self.gauge.store(0, Ordering::Relaxed);
+        self.gauge.set(0);
         self.seen.step = Step::Encoding;
         Ok(Arc::new(chars.build()))
     }
 
     fn beat(&mut self) -> Result<()> {
-        self.seen.read = self.gauge.load(Ordering::Relaxed).min(self.seen.bytes);
+        self.seen.read = self.gauge.read().min(self.seen.bytes);
         (self.progress)(&self.seen);
         (self.interrupt)()
     }
@@ -244,7 +243,6 @@ impl<'a> Run<'a> {
             Some(id) if self.settings.format.marks_beginnings() => Between::Before(id),
             Some(id) => Between::After(id),
         };
-        let stop = Arc::new(AtomicBool::new(false));
         let encoding = Encoding { tokenizer, between, width: dtype.itemsize() };
         let (free, to_fill) = mpsc::channel();
         let (full, to_encode) = mpsc::channel();
@@ -258,11 +256,11 @@ impl<'a> Run<'a> {
             skipped: state.counts.skipped,
             said: state.said.clone(),
         };
-        let feeder =
-            Feeder::new(tokenizer, self.settings.on_error, (to_fill, full), room, (after, Arc::clone(&stop)));
+        let after = (after, self.gauge.clone());
+        let feeder = Feeder::new(tokenizer, self.settings.on_error, (to_fill, full), room, after);
         let reading = self.reading(room);
         let earlier: u64 = self.sources.iter().take(state.place.source).map(Source::bytes).sum();
-        self.gauge.store(earlier, Ordering::Relaxed);
+        self.gauge.set(earlier);
         self.seen.resumed = earlier + state.place.mark.map_or(0, |mark| mark.offset);
         let to_encode = Mutex::new(to_encode);
         let (sources, place, threads) = (self.sources, state.place, self.threads());
@@ -276,7 +274,9 @@ impl<'a> Run<'a> {
             let mut writer = Writer::new(out, work, state, self.settings, encoding.width as u64);
             let written = self.write(&mut writer, &to_write, &free);
             // Whoever waits for a load or with one is let go.
-            stop.store(written.is_err(), Ordering::Relaxed);
+            if written.is_err() {
+                self.gauge.stop();
+            }
             drop((free, to_write));
             let read = reader.join().unwrap_or_else(|_| Err(broke("reading")));
             match (written, read) {
@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
         if counts.documents == 0 {
             return Err(Error::argument(
                 "there is no text in the input",
-                "are these the right files, and the right --field?",
+                "are these the right files? Every one of them is empty",
             ));
         }
         let splits = Part::ALL.into_iter().zip(done).filter(|(_, shards)| !shards.is_empty());
@@ -349,7 +349,7 @@ impl<'a> Run<'a> {
                 fingerprint: tokenizer.fingerprint(),
                 vocabulary: tokenizer.vocabulary().into(),
                 end_of_text: tokenizer.end_of_text().map(u64::from),
-                file: tokenizer.table().map(|_| CHARS.into()),
+                file: tokenizer.table().map(|(name, _)| name.into()),
             },
             splits: splits.collect(),
             counts,
@@ -507,17 +507,22 @@ impl<'a> Writer<'a> {
 struct Look<'a, 'b> {
     chars: CharsBuilder,
     on_error: OnError,
+    last: Instant,
     run: &'a mut Run<'b>,
 }
 
 impl Sink for Look<'_, '_> {
     fn push(&mut self, text: &str) -> Result<()> {
         self.chars.add(text);
-        Ok(())
+        if self.last.elapsed() < BEAT {
+            return Ok(());
+        }
+        self.last = Instant::now();
+        self.run.beat()
     }
 
     fn end(&mut self, _: Option<Mark>) -> Result<()> {
-        self.run.beat()
+        Ok(())
     }
 
     fn bad(&mut self, error: Error) -> Result<()> {

@@ -2,7 +2,9 @@
 //! Pure, with a property that the parts never exceed the whole.
 
 use crate::deal::SPOOLS;
+use crate::says::{BUDGET, THREADS};
 use crate::tokenizer::Memory;
+use lowtide::door::Words;
 use lowtide::{Error, Result};
 
 /// Stacks, buffers of files, what unpacking takes, and what the allocator keeps besides.
@@ -47,7 +49,7 @@ impl Room {
                 what: format!("preparing tokens with {threads} threads").into(),
                 needs: least,
                 limit: budget,
-                hint: "a larger budget, or fewer threads".into(),
+                hint: Words::from("a larger ") + BUDGET + ", or fewer " + THREADS,
             });
         }
         let rest = budget - fixed;

@@ -7,6 +7,7 @@
 use crate::deal::SPOOLS;
 use crate::documents::Mark;
 use crate::job::Job;
+use lowtide::door::Words;
 use lowtide::format::manifest::{self, Counts, Manifest, Shard};
 use lowtide::{Error, Result, write};
 use rustix::fs::{FlockOperation, OFlags};
@@ -147,7 +148,8 @@ impl Work {
                 if !begun {
                     work.clear()?;
                 }
-                return Err(other(output, "holds what another command has made", &difference));
+                let what = "holds tokens that were made in another way";
+                return Err(other(output, what, difference, "give another folder"));
             }
             return Ok((work, Found::Done(Box::new(manifest))));
         }
@@ -156,7 +158,9 @@ impl Work {
             return Ok((work, Found::New));
         };
         if let Some(difference) = job.difference(&earlier) {
-            return Err(other(output, "holds the beginning of another command", &difference));
+            let what = "holds the beginning of something else";
+            let hint = "give another folder, or what was asked for then, to finish it";
+            return Err(other(output, what, difference, hint));
         }
         let path = work.folder.join("state.json");
         let Some(bytes) = read_small(&path, MAX_STATE)? else { return Ok((work, Found::New)) };
@@ -273,7 +277,11 @@ fn damaged(path: &Path, found: &str) -> Error {
 /// The manifest of a folder, if it has one.
 pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>> {
     match lowtide::format::load_manifest(folder) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(Error::Io { source, .. })
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
         answer => answer.map(Some),
     }
 }
@@ -291,11 +299,8 @@ fn read_small(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-fn other(output: &Path, what: &str, difference: &str) -> Error {
-    Error::argument(
-        format!("{}: the folder {what}: {difference}", output.display()),
-        "give another folder, or the earlier command and its inputs to finish it",
-    )
+fn other(output: &Path, what: &str, difference: Words, hint: &'static str) -> Error {
+    Error::argument(Words::from(format!("{}: the folder {what}: ", output.display())) + difference, hint)
 }
 
 /// That a folder has no files that ours could be taken for, or could replace.

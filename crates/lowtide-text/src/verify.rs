@@ -1,10 +1,12 @@
-//! Whether a prepared folder is what its manifest says: sizes, checksums, ids.
+//! Whether token files are what they say: a prepared folder by its manifest (sizes, checksums, ids), any other file by
+//! its own header and index.
 
 use crate::state::read_manifest;
+use lowtide::door::Words;
 use lowtide::format::Dialect;
 use lowtide::format::manifest::{Checked, Manifest, Shard};
 use lowtide::plan::Interrupt;
-use lowtide::{Error, Result};
+use lowtide::{Error, Result, TokenOptions};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +20,7 @@ pub struct Finding {
     /// Its name.
     pub file: String,
     /// What is wrong, and where.
-    pub what: String,
+    pub what: Words,
 }
 
 /// What was looked at.
@@ -32,21 +34,33 @@ pub struct Verified {
     pub findings: Vec<Finding>,
 }
 
-/// Compares the files of `folder` with its manifest, byte by byte. `progress` is told how many of how many bytes.
+/// Compares the files of a prepared folder with its manifest, byte by byte; opens any other token files, and says what
+/// looks odd about them. `progress` is told how many of how many bytes.
 ///
 /// # Errors
-/// [`Error::Argument`] where there is no manifest, [`Error::Format`] where it is damaged.
-pub fn verify(
+/// [`Error::Format`] where a manifest or a header is damaged, and whatever [`TokenOptions::open`] says.
+pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64), interrupt: Interrupt<'_>) -> Result<Verified> {
+    match read_manifest(path)? {
+        Some(manifest) => by_manifest(path, &manifest, progress, interrupt),
+        None => by_themselves(path),
+    }
+}
+
+/// What opens has the size that its header and index say.
+fn by_themselves(path: &Path) -> Result<Verified> {
+    let tokens = TokenOptions::new().open([path])?;
+    let name = path.display().to_string();
+    let findings = tokens.warnings().iter().map(|what| Finding { file: name.clone(), what: what.clone() });
+    let bytes = tokens.files().iter().map(|file| file.len).sum();
+    Ok(Verified { files: tokens.files().len() as u64, bytes, findings: findings.collect() })
+}
+
+fn by_manifest(
     folder: &Path,
+    manifest: &Manifest,
     progress: &mut dyn FnMut(u64, u64),
     interrupt: Interrupt<'_>,
 ) -> Result<Verified> {
-    let Some(manifest) = read_manifest(folder)? else {
-        return Err(Error::argument(
-            format!("{}: there is no manifest here", folder.display()),
-            "lowtide prepare writes one beside its files",
-        ));
-    };
     let shards = || manifest.splits.iter().flat_map(|split| &split.shards);
     let files = || shards().flat_map(|shard| std::iter::once(&shard.file).chain(&shard.beside));
     let total = files().map(|file| file.bytes).fold(0, u64::saturating_add);
@@ -55,7 +69,7 @@ pub fn verify(
         for (file, ids) in
             std::iter::once((&shard.file, Some(shard))).chain(shard.beside.iter().map(|b| (b, None)))
         {
-            let ids = ids.map(|shard| Ids::new(&manifest, shard)).transpose()?;
+            let ids = ids.map(|shard| Ids::new(manifest, shard)).transpose()?;
             let mut step = |bytes| {
                 progress(verified.bytes + bytes, total);
                 interrupt()
@@ -63,7 +77,9 @@ pub fn verify(
             let found = check(folder, file, ids.as_ref(), &mut step)?;
             verified.files += 1;
             verified.bytes += file.bytes;
-            verified.findings.extend(found.map(|what| Finding { file: file.file.clone(), what }));
+            verified
+                .findings
+                .extend(found.map(|what| Finding { file: file.file.clone(), what: what.into() }));
         }
     }
     Ok(verified)

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import GenericAlias, TracebackType
@@ -25,8 +25,10 @@ __all__ = [
     "Chunks",
     "Loader",
     "Meter",
+    "Prepared",
     "Recording",
     "Tokens",
+    "Verified",
     "Zip",
     "__version__",
     "_reopen",
@@ -34,8 +36,10 @@ __all__ = [
     "main",
     "open",
     "parse_size",
+    "prepare",
     "release",
     "tokens",
+    "verify",
     "zip",
 ]
 
@@ -506,6 +510,12 @@ class Tokens:
     def format(self) -> _Format:
         """The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw"."""
     @property
+    def split(self) -> str | None:
+        """The split of a folder that `lowtide.prepare` has made; None for other files."""
+    @property
+    def end_of_text(self) -> int | None:
+        """The token between documents, as given or as the manifest says; None where nothing says it."""
+    @property
     def access(self) -> _Access:
         """The way of access that was asked for; loaders say which one they took."""
     @property
@@ -521,8 +531,8 @@ class Tokens:
     def documents(self) -> int | None:
         """How many documents there are; None where nothing says where they end.
 
-        They are counted by the index beside the files, or by `end_of_text`, for which all tokens are read
-        once (see `remember_documents`).
+        They are counted by the index beside the files, by the manifest of `lowtide.prepare`, or by
+        `end_of_text`, for which all tokens are read once (see `remember_documents`).
         """
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any, /) -> Any: ...
@@ -538,6 +548,50 @@ class Tokens:
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def _repr_html_(self) -> str: ...
+    def text(self, number: int, tokenizer: str | PathLike[str] | None = None) -> str:
+        """Reads one document as text, without the end-of-text token.
+
+        Args:
+            number: Which one; negative numbers count from the end.
+            tokenizer: What made the tokens: a name such as "gpt2", or the path of a tokenizer.json. Where
+                `lowtide.prepare` has made them, that is known.
+
+        Returns:
+            The text. Bytes that are no UTF-8 are replaced.
+
+        Raises:
+            IndexError: There are not so many.
+            ValueError: Nothing says which tokenizer it was, or where documents end; or the tokenizer does not
+                have one of the tokens.
+
+        Examples:
+            >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+            >>> lowtide.tokens("data").text(-1)
+            'there was a tide, and it was low'
+            >>> lowtide.tokens("train.bin").text(0, tokenizer="gpt2")[:9]
+            '!prise ps'
+        """
+    def decode(self, ids: ArrayLike, tokenizer: str | PathLike[str] | None = None) -> str:
+        """Gives the text of ids: of a part of the tokens, or of a row of a batch.
+
+        Args:
+            ids: A list or an array of integers, of one axis.
+            tokenizer: As for `text`.
+
+        Returns:
+            The text, end-of-text words included. Bytes that are no UTF-8 are replaced.
+
+        Raises:
+            ValueError: As for `text`.
+            TypeError: The ids are no integers, or have several axes.
+
+        Examples:
+            >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+            >>> t = lowtide.tokens("data")
+            >>> x, y = t.windows([9], 12)
+            >>> t.decode(x[0])
+            ' a time<|endoftext|>ther'
+        """
     def document(self, number: int) -> NDArray[Any]:
         """Reads one document, the end-of-text token included, in the files' own dtype.
 
@@ -750,6 +804,103 @@ class Loader:
             >>> bool((next(again)[0] == next(loader)[0][:4]).all())
             True
         """
+
+class _Progress(TypedDict):
+    step: Literal["looking", "encoding", "dealing"]
+    bytes_read: int
+    bytes: int
+    documents: int
+    tokens: int
+    skipped: int
+
+class _Split(TypedDict):
+    tokens: int
+    documents: int
+    files: list[Path]
+
+@final
+class Prepared:
+    """What `lowtide.prepare` has made, or had made before.
+
+    Examples:
+        >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+        >>> made.tokens, made.documents, made.skipped
+        (50, 2, 0)
+        >>> made.splits["train"]["files"]
+        [...Path('...train.bin')]
+        >>> made.end_of_text
+        256
+    """
+
+    @property
+    def path(self) -> Path:
+        """The folder, as an absolute path."""
+    @property
+    def manifest(self) -> Path:
+        """The path of the manifest: `lowtide.json`, which has all of this and more."""
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are, in all splits."""
+    @property
+    def documents(self) -> int:
+        """How many documents were written."""
+    @property
+    def skipped(self) -> int:
+        """How many documents could not be read, and were passed over."""
+    @property
+    def empty(self) -> int:
+        """How many documents had no text, and were not written."""
+    @property
+    def longest(self) -> int:
+        """How many tokens the longest document has, its end of text included."""
+    @property
+    def text_bytes(self) -> int:
+        """How many bytes of text became tokens."""
+    @property
+    def bytes(self) -> int:
+        """How many bytes the token files have."""
+    @property
+    def splits(self) -> dict[str, _Split]:
+        """The splits by their names, each a dict of "tokens", "documents" and "files"."""
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer's name, or the path of its tokenizer.json."""
+    @property
+    def vocabulary(self) -> int:
+        """Every id is below this."""
+    @property
+    def end_of_text(self) -> int | None:
+        """The token between documents; None where the tokenizer has none."""
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of a token in the files."""
+    @property
+    def format(self) -> str:
+        """The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove" or "npy"."""
+
+@final
+class Verified:
+    """What `lowtide.verify` has looked at, and what it found wrong.
+
+    Examples:
+        >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+        >>> checked = lowtide.verify("data")
+        >>> checked.ok, checked.files, checked.bytes
+        (True, 1, 100)
+    """
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+    @property
+    def files(self) -> int:
+        """How many files were looked at."""
+    @property
+    def bytes(self) -> int:
+        """How many bytes they have."""
+    @property
+    def findings(self) -> list[tuple[Path, str]]:
+        """What is wrong: a list of pairs, the path of a file and a sentence."""
 
 @final
 class Zip:
@@ -1032,6 +1183,76 @@ def open(
 def parse_size(text: str) -> int:
     """A size such as `"64MiB"` in bytes."""
 
+def prepare(
+    inputs: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    tokenizer: str | PathLike[str] = "gpt2",
+    format: Literal["nanogpt", "llmc", "megatron", "datatrove", "npy"] = "nanogpt",
+    val: float = 0.0,
+    seed: int = 0,
+    shard_tokens: int | str | None = None,
+    input: Literal["text", "lines", "jsonl", "parquet"] | None = None,
+    field: str = "text",
+    split_lines: bool = False,
+    separator: str | None = None,
+    include: str | Sequence[str] | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
+    shuffle_documents: int | None = None,
+    threads: int | None = None,
+    budget: _Size | Budget | None = None,
+    cache: _Cache = "auto",
+    progress: Callable[[_Progress], object] | Literal[False] | None = None,
+) -> Prepared:
+    """Turns text, JSON lines or Parquet into token files, in bounded memory and on all cores.
+
+    What the command `lowtide prepare` does. Killed or interrupted, the same call goes on where it was; once
+    it is done, it does nothing. The files appear whole, beside `lowtide.json`, which says what they are:
+    `lowtide.tokens(output)` needs no more.
+
+    Args:
+        inputs: A file, a folder (searched to the bottom), a glob, "-" for standard input, or a list of them.
+            gzip and zstd are unpacked.
+        output: The folder to write into; it is made, if need be.
+        tokenizer: "gpt2", "cl100k_base", "o200k_base", ..., "bytes", "chars", or the path of a Hugging Face
+            tokenizer.json.
+        format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
+        val: The share of documents for validation, such as 0.0005.
+        seed: Which documents are for validation.
+        shard_tokens: Ends a shard with the document that reaches this many tokens: a number, or "100M".
+        input: What the inputs are: "text", "lines", "jsonl" or "parquet"; by content and name, if not given.
+        field: Where the text is in a line of JSON, or in a table: "text", or "document.body".
+        split_lines: Makes every line of a text a document: the same as input="lines".
+        separator: What stands between the documents of a text.
+        include: Which files of a folder to read, such as "*.py"; or a list of such patterns.
+        on_error: What to do about a document that cannot be read: "stop", or "skip" and count it.
+        shuffle_documents: Deals the documents in another order, by this seed, exactly and out of core.
+        threads: How many threads make tokens; one for each core, if not given.
+        budget: Memory for all of it, such as "256MiB".
+        cache: What the page cache keeps of inputs and outputs: "auto", "keep" or "drop".
+        progress: Is called with a dict several times a second. If not given, there is a line on stderr where
+            that is a terminal, and elsewhere the logger "lowtide" is told; False says nothing.
+
+    Returns:
+        A `lowtide.Prepared`.
+
+    Raises:
+        FileNotFoundError: There is no such input; other errors of the system are an `OSError` likewise.
+        ValueError: A document cannot be read (the message names the file, the line and the byte), an
+            argument makes no sense, or the folder holds something else already.
+        MemoryError: The budget is too small for so many threads.
+        KeyboardInterrupt: Ctrl-C, within a tenth of a second. The same call goes on.
+
+    Examples:
+        >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+        >>> made
+        <lowtide.Prepared "...data" tokens=50 documents=2 skipped=0 splits=train>
+        >>> t = lowtide.tokens("data")
+        >>> t.text(0)
+        'Once upon a time'
+        >>> x, y = t.windows([0], 16)
+    """
+
 def release(memmap_array: NDArray[Any]) -> None:
     """Drops the mapped pages of an `np.memmap` in place.
 
@@ -1056,6 +1277,7 @@ def release(memmap_array: NDArray[Any]) -> None:
 def tokens(
     path: _Path | Sequence[_Path],
     *,
+    split: str | None = None,
     dtype: DTypeLike | None = None,
     format: _Format | None = None,
     end_of_text: int | None = None,
@@ -1068,7 +1290,9 @@ def tokens(
     What the files are is told from their content; `lowtide info` shows it.
 
     Args:
-        path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream.
+        path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream. A
+            folder that `lowtide.prepare` has made says by itself what its files are.
+        split: Which split of such a folder: "train", unless said, or "val".
         dtype: The type of a token, for files that do not say. A bare `.bin` is uint16 without it.
         format: The dialect, instead of what the files look like: "nanogpt", "llmc", "megatron",
             "datatrove", "npy", "olmo" or "raw".
@@ -1097,6 +1321,33 @@ def tokens(
         ...     assert x.shape == (12, 1024)
         >>> len(lowtide.tokens(["train.bin", "val.bin"]))
         400000
+        >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+        >>> lowtide.tokens("data")
+        <lowtide.Tokens "...train.bin" split=train tokens=50 dtype=uint16 format=nanogpt access=auto>
+    """
+
+def verify(paths: _Path | Sequence[_Path]) -> Verified:
+    """Checks token files: a folder that `lowtide.prepare` has made against its manifest, byte by byte.
+
+    Sizes, checksums, and that every id is in the vocabulary; nothing is changed. Any other token files are
+    opened, and what their header or index does not agree with is an error; what looks odd is found.
+
+    Args:
+        paths: A prepared folder, a token file, or a list of them.
+
+    Returns:
+        A `lowtide.Verified`: look at `ok` and `findings`.
+
+    Raises:
+        FileNotFoundError: There is no such file or folder.
+        ValueError: A manifest is damaged, or a file is no token file.
+
+    Examples:
+        >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
+        >>> lowtide.verify("data")
+        <lowtide.Verified ok files=1 bytes=100>
+        >>> lowtide.verify("data").findings
+        []
     """
 
 def zip(*arrays: Array) -> Zip:

@@ -54,7 +54,8 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
     if let Value::Object(json) = &mut json {
         json.extend(shared);
     }
-    Ok(Answer { title: array.path().display().to_string(), pairs, notes: Vec::new(), json })
+    let title = array.path().display().to_string();
+    Ok(Answer { title, pairs, notes: Vec::new(), documents: Vec::new(), json })
 }
 
 /// Whether it could be tokens as well.

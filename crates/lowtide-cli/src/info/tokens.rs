@@ -2,16 +2,18 @@
 //! asked for.
 
 use super::here::Here;
-use super::{Answer, Args, common};
+use super::{Answer, Args, common, show};
 use crate::draw::{self, thousands};
 use lowtide::budget::human;
 use lowtide::choose::{Choice, Visit, access};
 use lowtide::door::Door;
-use lowtide::format::{Dialect, TokenFile};
+use lowtide::format::manifest::Split;
+use lowtide::format::{Dialect, Prepared, TokenFile};
 use lowtide::meter::{self, Resident};
 use lowtide::{Access, Loader, LoaderOptions, Result, TokenOptions, Tokens, WindowOrder};
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::fmt::Write as _;
 use std::path::Path;
 
 /// The windows that ways of access are chosen for, where there are as many tokens.
@@ -22,21 +24,24 @@ pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     options = args.headerless.dtype()?.into_iter().fold(options, TokenOptions::dtype);
     options = args.format.into_iter().fold(options, TokenOptions::dialect);
     options = args.end_of_text.into_iter().fold(options, TokenOptions::end_of_text);
+    options = args.split.iter().fold(options, TokenOptions::split);
     let tokens = options.open([path])?;
     let files = tokens.files();
     let cached = cached(files);
     let access = ways(&tokens)?;
     let here = Here::at(tokens.array())?;
     let name = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let indexed = files.iter().any(|file| file.index.is_some());
     let dialect = files.first().map_or(Dialect::Raw, |file| file.dialect);
-    let (documents, unknown) = match documents(&tokens, quiet) {
-        Ok(Some(documents)) => (Some(documents), None),
-        Ok(None) => (None, Some("no index; --end-of-text finds them by reading all tokens".into())),
+    let (documents, by, unknown) = match documents(&tokens, quiet) {
+        Ok(Some((documents, by))) => (Some(documents), by, None),
+        Ok(None) => (None, "", Some("no index; --end-of-text finds them by reading all tokens".into())),
         Err(error) => {
-            (None, Some(error.at(Door::Shell).to_string().lines().next().unwrap_or_default().to_owned()))
+            let said = error.at(Door::Shell).to_string();
+            (None, "", Some(said.lines().next().unwrap_or_default().to_owned()))
         }
     };
+    let shown = args.show.map(|count| show::first(&tokens, count, args.tokenizer.as_deref())).transpose()?;
+    let shown = shown.unwrap_or_default();
     let (shared_pairs, shared) = common(cached, tokens.budget(), &access, &here);
     let mut pairs = vec![
         ("format", format!("{dialect}: {}", words(dialect))),
@@ -45,14 +50,14 @@ pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
         (
             "documents",
             match (documents, &unknown) {
-                (Some(documents), _) if indexed => format!("{}, by the index", thousands(documents)),
-                (Some(documents), _) => format!("{}, by the end of each", thousands(documents)),
+                (Some(documents), _) => format!("{}, {by}", thousands(documents)),
                 (None, why) => format!("unknown: {}", why.as_deref().unwrap_or_default()),
             },
         ),
         ("files", names(files)),
         ("size", human(tokens.array().nbytes())),
     ];
+    pairs.extend(tokens.prepared().into_iter().flat_map(made));
     pairs.extend(shared_pairs);
     let warnings: Vec<String> =
         tokens.warnings().iter().map(|warning| warning.at(Door::Shell).to_string()).collect();
@@ -69,23 +74,79 @@ pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
         "bytes": tokens.array().nbytes(),
         "block_size": BLOCK,
         "warnings": warnings,
+        "prepared": tokens.prepared().map(made_json),
+        "shown": show::json(&shown),
     });
     if let Value::Object(json) = &mut json {
         json.extend(shared);
     }
-    Ok(Answer { title: name.display().to_string(), pairs, notes: warnings, json })
+    Ok(Answer { title: name.display().to_string(), pairs, notes: warnings, documents: shown, json })
 }
 
-/// How many documents there are, where that is known or was asked for.
-fn documents(tokens: &Tokens, quiet: bool) -> Result<Option<u64>> {
+/// What the manifest of a prepared folder says.
+fn made(Prepared { manifest, split, .. }: &Prepared) -> Vec<(&'static str, String)> {
+    let (tokenizer, counts) = (&manifest.tokenizer, &manifest.counts);
+    let ends = tokenizer.end_of_text.map_or("nothing".into(), |id| id.to_string());
+    let mut pairs = vec![(
+        "tokenizer",
+        format!("{}, {} ids, {ends} between documents", tokenizer.name, thousands(tokenizer.vocabulary)),
+    )];
+    for Split { name, tokens, documents, .. } in &manifest.splits {
+        let here = if split.as_ref() == Some(name) { ": this one" } else { "" };
+        let counts = format!("{} tokens, {} documents", thousands(*tokens), thousands(*documents));
+        pairs.push(("split", format!("{name}, {counts}{here}")));
+    }
+    let all: u64 = manifest.splits.iter().map(|split| split.tokens).sum();
+    let mut text = format!(
+        "{}, {:.2} bytes a token",
+        human(counts.text_bytes),
+        counts.text_bytes as f64 / all.max(1) as f64
+    );
+    if counts.skipped > 0 {
+        let _ = write!(text, ", {} documents could not be read", thousands(counts.skipped));
+    }
+    pairs.push(("text", text));
+    pairs
+}
+
+fn made_json(Prepared { folder, manifest, split }: &Prepared) -> Value {
+    let one = |split: &Split| {
+        json!({
+            "name": split.name,
+            "tokens": split.tokens,
+            "documents": split.documents,
+            "shards": split.shards.len(),
+        })
+    };
+    json!({
+        "folder": folder,
+        "split": split,
+        "tokenizer": manifest.tokenizer,
+        "splits": manifest.splits.iter().map(one).collect::<Vec<_>>(),
+        "counts": manifest.counts,
+    })
+}
+
+/// How many documents there are, and who says so, where that is known or was asked for.
+fn documents(tokens: &Tokens, quiet: bool) -> Result<Option<(u64, &'static str)>> {
+    if let Some(known) = tokens.known_documents()? {
+        let indexed = tokens.files().iter().any(|file| file.index.is_some());
+        let by = match tokens.prepared() {
+            _ if indexed => "by the index",
+            Some(_) => "by the manifest",
+            None => "by the end of each",
+        };
+        return Ok(Some((known, by)));
+    }
     let (progress, all) = (draw::Progress::new(quiet), tokens.len().max(1));
     let said = Cell::new(None);
-    tokens.find_documents(&|| Ok(()), &|done| {
+    let found = tokens.find_documents(&|| Ok(()), &|done| {
         let percent = u128::from(done) * 100 / u128::from(all);
         if said.replace(Some(percent)) != Some(percent) {
             progress.say(&format!("looking for documents: {percent} % of {} tokens", thousands(all)));
         }
-    })
+    })?;
+    Ok(found.map(|documents| (documents, "by the end of each")))
 }
 
 /// How windows would be read: those that somebody asks for, and the two orders of a loader.

@@ -3,8 +3,10 @@
 //! A line that fits in the room is parsed at once; a longer one is read piece by piece, so that its text may be
 //! larger than memory. Where a name stands twice in an object, the first one counts.
 
-use super::{PIECE, Sink, Stream, pieces};
+use super::{PIECE, Sink, Stream, pieces, skip};
+use crate::says::FIELD;
 use crate::window::Window;
+use lowtide::door::Words;
 use lowtide::{Error, Result};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::cell::Cell;
@@ -12,7 +14,9 @@ use std::fmt;
 use std::io::{self, Read};
 use struson::reader::{JsonReader, JsonStreamReader, ValueType};
 
-const HINT: &str = "each line is an object with the text in it; --field says where";
+fn hint() -> Words {
+    Words::from("each line is an object with the text in it; ") + FIELD + " says where; " + skip()
+}
 
 pub fn read(mut stream: Stream<'_>, path: &[String], room: u64, sink: &mut dyn Sink) -> Result<()> {
     let room = usize::try_from(room).unwrap_or(usize::MAX);
@@ -37,7 +41,7 @@ pub fn read(mut stream: Stream<'_>, path: &[String], room: u64, sink: &mut dyn S
                 }
                 text.clear();
                 if let Err(found) = extract(bytes, path, &mut text) {
-                    let error = stream.wrong(0, "a line of JSON with text", &found, HINT);
+                    let error = stream.wrong(0, "a line of JSON with text", &found, hint());
                     stream.window.take(len);
                     sink.bad(error)?;
                     continue;
@@ -175,7 +179,7 @@ impl Read for Rest<'_> {
 
 /// A line that is larger than the room, piece by piece.
 fn long(stream: &mut Stream<'_>, path: &[String], room: usize, sink: &mut dyn Sink) -> Result<()> {
-    let beginning = stream.wrong(0, "a line of JSON with text", "", HINT);
+    let beginning = stream.wrong(0, "a line of JSON with text", "", hint());
     let left = Cell::new(usize::MAX);
     let mut rest = Rest { window: stream.window, over: false, left: &left };
     let answer = walk(&mut rest, path, &Names { left: &left, room }, sink);

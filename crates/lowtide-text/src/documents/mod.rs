@@ -12,7 +12,9 @@ mod thrift;
 use crate::inputs::Source;
 use crate::job::InputKind;
 use crate::packing::{self, Gauge, Packing};
+use crate::says::{BUDGET, ON_ERROR};
 use crate::window::Window;
+use lowtide::door::Words;
 use lowtide::store::Cache;
 use lowtide::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -101,7 +103,7 @@ impl Stream<'_> {
     }
 
     /// What is wrong, and where: `at` bytes behind the window's beginning.
-    fn wrong(&mut self, at: usize, expected: &str, found: &str, hint: &'static str) -> Error {
+    fn wrong(&mut self, at: usize, expected: &str, found: &str, hint: Words) -> Error {
         let before = self.window.fill(0).unwrap_or_default();
         let lines = memchr::memchr_iter(b'\n', &before[..at.min(before.len())]).count() as u64;
         Error::Format {
@@ -109,7 +111,7 @@ impl Stream<'_> {
             offset: self.window.offset() + at as u64,
             expected: expected.to_owned(),
             found: format!("{found} (line {})", self.window.line() + lines),
-            hint: hint.into(),
+            hint,
         }
     }
 
@@ -123,11 +125,10 @@ impl Stream<'_> {
             expected: "more of the file".into(),
             found: format!("{error} (line {})", self.window.line()),
             hint: if window {
-                "it was packed with a large window: a larger budget reads it"
+                Words::from("it was packed with a large window: a larger ") + BUDGET + " reads it"
             } else {
-                "is it cut, or damaged?"
-            }
-            .into(),
+                Words::from("is it cut, or damaged? ") + skip()
+            },
         }
     }
 }
@@ -165,6 +166,11 @@ fn guess(path: &Path, head: &[u8]) -> InputKind {
     } else {
         InputKind::Text
     }
+}
+
+/// What can be done about a document that cannot be read.
+fn skip() -> Words {
+    ON_ERROR.is("skip") + " passes over what cannot be read, and counts it"
 }
 
 /// A text in pieces of a size that a sink takes.

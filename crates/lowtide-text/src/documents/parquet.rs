@@ -1,7 +1,9 @@
 //! Parquet: a document is a row of a column of text. Read without Arrow, a few rows at a time.
 
 use super::guarded::Guarded;
-use super::{Reading, Sink, pieces};
+use super::{Reading, Sink, pieces, skip};
+use crate::says::{BUDGET, FIELD};
+use lowtide::door::Words;
 use lowtide::{Error, Result};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
@@ -15,10 +17,9 @@ use std::sync::atomic::Ordering;
 const ROWS: usize = 64;
 
 pub fn read(path: &Path, file: &File, how: &Reading, sink: &mut dyn Sink) -> Result<()> {
-    let field = &how.field;
     let mut stopped = None;
     // The parser is not ours, and the file may be hostile: a panic in it is the file's fault.
-    let answer = catch_unwind(AssertUnwindSafe(|| rows(file, how, sink, &mut stopped)));
+    let answer = catch_unwind(AssertUnwindSafe(|| rows(path, file, how, sink, &mut stopped)));
     if let Some(error) = stopped {
         return Err(error);
     }
@@ -30,31 +31,32 @@ pub fn read(path: &Path, file: &File, how: &Reading, sink: &mut dyn Sink) -> Res
     sink.bad(Error::Format {
         path: path.to_owned(),
         offset: 0,
-        expected: format!("a Parquet file with a column of text, {:?}", field.join(".")),
-        found: said.clone(),
+        expected: format!("a Parquet file with a column of text, {:?}", how.field.join(".")),
         hint: if said.contains("the budget has room") {
-            "a larger budget reads it".into()
+            Words::from("a larger ") + BUDGET + " reads it"
         } else {
-            "--column says which; is the file whole?".into()
+            Words::from("is the file whole, and ") + FIELD + " the column with the text? " + skip()
         },
+        found: said,
     })
 }
 
 /// Pushes all rows; what the sink says goes to `stopped`.
 fn rows(
+    path: &Path,
     file: &File,
-    Reading { field, page, .. }: &Reading,
+    how: &Reading,
     sink: &mut dyn Sink,
     stopped: &mut Option<Error>,
 ) -> Result<(), String> {
     let file = file.try_clone().map_err(|error| error.to_string())?;
-    let guarded = Guarded::new(file, *page);
+    let guarded = Guarded::new(file, how.page);
     let pages = guarded.pages();
     let reader = SerializedFileReader::new(guarded).map_err(|error| error.to_string())?;
     pages.store(true, Ordering::Relaxed);
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<_> = schema.columns().iter().map(|column| column.path().string()).collect();
-    let wanted = field.join(".");
+    let wanted = how.field.join(".");
     let Some(column) = columns.iter().position(|name| *name == wanted) else {
         return Err(format!("the columns {}", columns.join(", ")));
     };
@@ -63,6 +65,7 @@ fn rows(
         return Err(format!("a list in {wanted:?}"));
     }
     let (mut values, mut levels) = (Vec::<ByteArray>::new(), Vec::<i16>::new());
+    let mut number = 0_u64;
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(|error| error.to_string())?;
         let reader = group.get_column_reader(column).map_err(|error| error.to_string())?;
@@ -84,17 +87,19 @@ fn rows(
                     Some(&level) if level < kind.max_def_level() => None,
                     _ => values.next(),
                 };
-                if let Err(error) = document(value, sink) {
+                number += 1;
+                if let Err(error) = document(path, number, value, sink) {
                     *stopped = Some(error);
                     return Ok(());
                 }
             }
         }
+        how.gauge.add(u64::try_from(group.metadata().compressed_size()).unwrap_or(0));
     }
     Ok(())
 }
 
-fn document(value: Option<&ByteArray>, sink: &mut dyn Sink) -> Result<()> {
+fn document(path: &Path, row: u64, value: Option<&ByteArray>, sink: &mut dyn Sink) -> Result<()> {
     let bytes = value.map_or(&[][..], ByteArray::data);
     match std::str::from_utf8(bytes) {
         Ok(text) => {
@@ -102,8 +107,12 @@ fn document(value: Option<&ByteArray>, sink: &mut dyn Sink) -> Result<()> {
             sink.end(None)
         }
         Err(error) => sink.bad(Error::argument(
-            format!("a row is not UTF-8, at byte {} of its text", error.valid_up_to()),
-            "",
+            format!(
+                "{}: the text of row {row} is not UTF-8 at its byte {}",
+                path.display(),
+                error.valid_up_to()
+            ),
+            skip(),
         )),
     }
 }

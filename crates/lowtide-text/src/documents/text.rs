@@ -1,7 +1,8 @@
 //! Plain text: a file is a document, or what lies between separators is.
 
-use super::{PIECE, Sink, Stream};
+use super::{PIECE, Sink, Stream, skip};
 use lowtide::Result;
+use lowtide::door::Words;
 
 /// What belongs to the end of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ fn document(
         let taken = text.len();
         if let Some(byte) = invalid {
             let expected = "text in UTF-8";
-            let hint = "convert it, or pass over such documents with on-error skip";
+            let hint = Words::from("convert it to UTF-8; ") + skip();
             return Err(Wrong::Text(stream.wrong(taken, expected, &format!("the byte {byte:#04x}"), hint)));
         }
         begun = true;

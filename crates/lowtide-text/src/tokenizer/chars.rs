@@ -19,6 +19,7 @@ pub struct Chars {
     /// Ids of characters below this many, by character; `u32::MAX` for none.
     common: Vec<u32>,
     fingerprint: String,
+    json: String,
 }
 
 /// Characters up to here have a table; most text has no others.
@@ -47,13 +48,16 @@ impl Chars {
         for &c in &sorted {
             hasher.update(&u32::from(c).to_le_bytes());
         }
-        Self { sorted, common, fingerprint: hasher.finalize().to_hex()[..32].to_owned() }
+        let saved = Saved { chars: sorted };
+        // Characters as JSON cannot fail.
+        let json = serde_json::to_string(&saved).unwrap_or_default();
+        let fingerprint = hasher.finalize().to_hex()[..32].to_owned();
+        Self { sorted: saved.chars, common, fingerprint, json }
     }
 
     /// The table as JSON.
-    pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(&Saved { chars: self.sorted.clone() })
-            .map_err(|error| Error::argument(format!("cannot write the table of characters: {error}"), ""))
+    pub fn to_json(&self) -> &str {
+        &self.json
     }
 
     /// Reads a table that `to_json` made.
@@ -143,12 +147,12 @@ impl Tokenizer for Chars {
         super::last_character(text)
     }
 
-    fn table(&self) -> Option<String> {
-        self.to_json().ok()
+    fn table(&self) -> Option<(&'static str, &str)> {
+        Some(("chars.json", &self.json))
     }
 
     fn memory(&self) -> Memory {
-        let held = (self.sorted.capacity() * 4 + self.common.capacity() * 4) as u64;
+        let held = (self.sorted.capacity() * 4 + self.common.capacity() * 4 + self.json.capacity()) as u64;
         Memory { held, thread: 0, byte: 4 }
     }
 }
@@ -230,7 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("chars.json");
         let chars = Chars::from_chars("\"\\\u{0}\u{2028}é𝄞 z".chars());
-        std::fs::write(&path, chars.to_json().unwrap()).unwrap();
+        std::fs::write(&path, chars.to_json()).unwrap();
         let again = Chars::open(&path).unwrap();
         assert_eq!(again.chars(), chars.chars());
         assert_eq!(again.fingerprint(), chars.fingerprint());

@@ -38,6 +38,7 @@ pub struct HuggingFace {
     fingerprint: String,
     vocabulary: u32,
     end_of_text: Option<u32>,
+    json: String,
     cuts: Cuts,
     classes: Classes,
 }
@@ -74,6 +75,26 @@ struct Config {
 impl HuggingFace {
     /// Opens a `tokenizer.json`. Where `tokenizer_config.json` beside it names an `eos_token`, that is the end of text.
     pub fn open(path: &Path) -> Result<Self> {
+        let config = path.with_file_name("tokenizer_config.json");
+        let config = if config.is_file() {
+            let bytes = super::read_limited(&config, LARGEST_FILE, "a tokenizer_config.json")?;
+            serde_json::from_slice(&bytes).unwrap_or_default()
+        } else {
+            Config::default()
+        };
+        let said = config.eos_token.as_str().or_else(|| config.eos_token.get("content")?.as_str());
+        Self::read(path, |inner| match said {
+            Some(word) => inner.token_to_id(word),
+            None => ENDS.iter().find_map(|word| inner.token_to_id(word)),
+        })
+    }
+
+    /// Opens a copy of which it is known what the end of text is.
+    pub fn open_again(path: &Path, end_of_text: Option<u64>) -> Result<Self> {
+        Self::read(path, |_| end_of_text.and_then(|id| u32::try_from(id).ok()))
+    }
+
+    fn read(path: &Path, end_of_text: impl FnOnce(&Inner) -> Option<u32>) -> Result<Self> {
         let bytes = super::read_limited(path, LARGEST_FILE, "a tokenizer.json")?;
         let wrong = |found: String| Error::Format {
             path: path.to_owned(),
@@ -103,18 +124,7 @@ impl HuggingFace {
             Some(None) => return Err(wrong(format!("a token of id {}", u32::MAX))),
             None => return Err(wrong("no tokens".to_owned())),
         };
-        let config = path.with_file_name("tokenizer_config.json");
-        let config = if config.is_file() {
-            let bytes = super::read_limited(&config, LARGEST_FILE, "a tokenizer_config.json")?;
-            serde_json::from_slice(&bytes).unwrap_or_default()
-        } else {
-            Config::default()
-        };
-        let said = config.eos_token.as_str().or_else(|| config.eos_token.get("content")?.as_str());
-        let end_of_text = match said {
-            Some(word) => inner.token_to_id(word),
-            None => ENDS.iter().find_map(|word| inner.token_to_id(word)),
-        };
+        let end_of_text = end_of_text(&inner);
         let mut hasher = blake3::Hasher::new();
         hasher.update(format!("huggingface 1 {end_of_text:?};").as_bytes()).update(&bytes);
         Ok(Self {
@@ -124,6 +134,7 @@ impl HuggingFace {
             fingerprint: hasher.finalize().to_hex()[..32].to_owned(),
             vocabulary,
             end_of_text,
+            json: String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?,
             cuts,
             classes: Classes::new(),
         })
@@ -176,8 +187,13 @@ impl Tokenizer for HuggingFace {
     }
 
     fn memory(&self) -> Memory {
-        let held = IN_OPENING * self.inner.get_vocab_size(true) as u64 + CACHE;
+        let words = IN_OPENING * self.inner.get_vocab_size(true) as u64;
+        let held = words + self.json.len() as u64 + CACHE;
         Memory { held, thread: 0, byte: IN_ENCODING }
+    }
+
+    fn table(&self) -> Option<(&'static str, &str)> {
+        Some(("lowtide.tokenizer.json", &self.json))
     }
 }
 

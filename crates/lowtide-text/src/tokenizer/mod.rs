@@ -24,6 +24,8 @@ pub use chars::{Chars, CharsBuilder};
 pub use huggingface::HuggingFace;
 pub use tiktoken::Encoding;
 
+use crate::says::TOKENIZER;
+use lowtide::door::Words;
 use lowtide::format::manifest::TokenizerId;
 use lowtide::{Error, Result};
 use std::fmt::Debug;
@@ -57,8 +59,8 @@ pub trait Tokenizer: Debug + Send + Sync {
     /// one after the other, are those of the whole. Neither 0 nor the end; `None` where there is no such place.
     fn cut(&self, text: &str) -> Option<usize>;
 
-    /// What it has to be made from again, as JSON, where its name does not suffice.
-    fn table(&self) -> Option<String> {
+    /// What it has to be made from again, where its name does not suffice: the name of a file, and the JSON in it.
+    fn table(&self) -> Option<(&'static str, &str)> {
         None
     }
 
@@ -100,7 +102,7 @@ pub fn named(name: &str) -> Result<Arc<dyn Tokenizer>> {
     Err(Error::argument(
         format!("there is no tokenizer {name:?}"),
         format!(
-            "choose one of {}, or give the path of a Hugging Face tokenizer.json",
+            "one of {}, or the path of a Hugging Face tokenizer.json",
             names().collect::<Vec<_>>().join(", ")
         ),
     ))
@@ -112,7 +114,8 @@ pub fn named(name: &str) -> Result<Arc<dyn Tokenizer>> {
 /// As [`named`]; [`Error::Argument`] where another tokenizer has the name now.
 pub fn of_manifest(folder: &Path, id: &TokenizerId) -> Result<Arc<dyn Tokenizer>> {
     let found: Arc<dyn Tokenizer> = match &id.file {
-        Some(table) => Arc::new(Chars::open(&folder.join(table))?),
+        Some(table) if id.name == "chars" => Arc::new(Chars::open(&folder.join(table))?),
+        Some(table) => from_manifest(&folder.join(table), id)?,
         None => named(&id.name)?,
     };
     if found.fingerprint() == id.fingerprint {
@@ -120,13 +123,24 @@ pub fn of_manifest(folder: &Path, id: &TokenizerId) -> Result<Arc<dyn Tokenizer>
     }
     Err(Error::argument(
         format!("the tokenizer {:?} is not the one that made these tokens: it gives other ids", id.name),
-        "give the tokenizer.json that they were made with",
+        Words::from("say ") + TOKENIZER + ", the tokenizer.json that they were made with",
     ))
 }
 
 #[cfg(feature = "huggingface")]
 fn from_file(path: &Path) -> Result<Arc<dyn Tokenizer>> {
     Ok(Arc::new(HuggingFace::open(path)?))
+}
+
+/// The copy of a `tokenizer.json` beside its tokens. What stood beside the original is not there any more.
+#[cfg(feature = "huggingface")]
+fn from_manifest(path: &Path, id: &TokenizerId) -> Result<Arc<dyn Tokenizer>> {
+    Ok(Arc::new(HuggingFace::open_again(path, id.end_of_text)?))
+}
+
+#[cfg(not(feature = "huggingface"))]
+fn from_manifest(path: &Path, _: &TokenizerId) -> Result<Arc<dyn Tokenizer>> {
+    from_file(path)
 }
 
 #[cfg(not(feature = "huggingface"))]
