@@ -187,4 +187,6 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
+mod table_tests;
+#[cfg(test)]
 mod tests;

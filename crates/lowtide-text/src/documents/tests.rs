@@ -10,9 +10,9 @@ use std::path::Path;
 
 /// Keeps the documents, and what is said of bad ones.
 #[derive(Default)]
-struct Kept {
+pub(super) struct Kept {
     now: String,
-    documents: Vec<Result<String, String>>,
+    pub(super) documents: Vec<Result<String, String>>,
     marks: Vec<Option<Mark>>,
     largest: usize,
 }
@@ -38,7 +38,7 @@ impl Sink for Kept {
     }
 }
 
-fn reading(kind: Option<InputKind>) -> Reading {
+pub(super) fn reading(kind: Option<InputKind>) -> Reading {
     Reading {
         kind,
         field: vec!["text".into()],
@@ -54,7 +54,7 @@ fn source(path: &Path) -> Source {
     inputs::find(&[path.to_owned()], &[], Path::new("/nowhere")).unwrap().remove(0)
 }
 
-fn kept(name: &str, bytes: &[u8], how: &Reading) -> Kept {
+pub(super) fn kept(name: &str, bytes: &[u8], how: &Reading) -> Kept {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
@@ -70,7 +70,7 @@ fn kept(name: &str, bytes: &[u8], how: &Reading) -> Kept {
     kept
 }
 
-fn texts(kept: &Kept) -> Vec<&str> {
+pub(super) fn texts(kept: &Kept) -> Vec<&str> {
     kept.documents.iter().map(|document| document.as_deref().unwrap()).collect()
 }
 
