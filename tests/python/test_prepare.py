@@ -624,6 +624,8 @@ def test_plain_files_are_read_with_the_tokenizer_that_is_named(tmp_path):
         t.text(0)
     assert [t.text(i, tokenizer="gpt2") for i in (0, 1, -1)] == ["hello world", "hello", "hello"]
     assert t.documents is None  # that was only for looking
+    with pytest.raises(ValueError, match="the table of chars lies beside the tokens that it made"):
+        t.text(0, tokenizer="chars")
     for number in (2, -3):
         with pytest.raises(IndexError, match=f"document {number} is out of range: there are 2"):
             t.text(number, "gpt2")
@@ -641,7 +643,7 @@ def test_plain_files_are_read_with_the_tokenizer_that_is_named(tmp_path):
     assert "--tokenizer gpt2" in said.stderr
     command = [*COMMAND, "info", "--show", "3", "--tokenizer", "gpt2", path]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert re.search(r"\ndocument 0, 2 tokens\n  hello world\n\ndocument 1, 1 tokens?\n  hello\n$", said)
+    assert re.search(r"\ndocument 0, 2 tokens\n  hello world\n\ndocument 1, 1 token\n  hello\n$", said)
 
 
 def test_what_is_shown_is_safe_and_short(tmp_path):
@@ -724,3 +726,27 @@ def test_the_manifest_is_the_same_for_the_same_call(tmp_path):
         files = sorted(contents(tmp_path / out).items())
         digests.add(hashlib.sha256(repr(files).encode()).hexdigest())
     assert len(digests) == 1
+
+
+def test_the_command_says_what_it_takes_and_what_it_made(tmp_path):
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    command = [*COMMAND, "prepare", tmp_path / "in.txt", "-o", tmp_path / "out"]
+    for flag, wrong, words in [
+        ("--input", "csv", "text, lines, jsonl, parquet"),
+        ("--format", "olmo", "nanogpt, llmc, megatron, datatrove, npy"),
+        ("--on-error", "ignore", "stop, skip"),
+        ("--cache", "none", "auto, keep, drop"),
+    ]:
+        said = subprocess.run([*command, flag, wrong], capture_output=True, text=True)
+        assert said.returncode == 2
+        assert f"[possible values: {words}]" in said.stderr
+    assert not (tmp_path / "out").exists()
+    said = subprocess.run([*command, "--val", "1e-9"], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"train +\d+ tokens, 1 documents: train\.bin", said)
+    assert re.search(r"val +nothing: of so few documents none was drawn", said)
+    assert (
+        "`"
+        not in subprocess.run([*COMMAND, "prepare", "--help"], capture_output=True, text=True).stdout.split(
+            "--color"
+        )[0]
+    )

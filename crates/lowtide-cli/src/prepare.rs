@@ -1,6 +1,7 @@
 //! `lowtide prepare`: text to token files.
 
 use crate::draw::{self, Progress as Line, thousands};
+use crate::headerless::one_of;
 use crate::{Context, Failure};
 use lowtide::budget::human;
 use lowtide::format::Dialect;
@@ -20,11 +21,17 @@ pub struct Args {
     /// The folder to write into; it is made, if need be
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
-    /// `gpt2`, `cl100k_base`, `o200k_base`, …, bytes, chars, or the path of a Hugging Face tokenizer.json
-    #[arg(long, short, default_value = "gpt2")]
+    // Not a doc comment: those want back quotes, which would be printed.
+    #[arg(
+        long,
+        short,
+        default_value = "gpt2",
+        value_name = "NAME",
+        help = "gpt2, cl100k_base, o200k_base, …, bytes, chars, or the path of a Hugging Face tokenizer.json"
+    )]
     tokenizer: String,
-    /// Which files to write: nanogpt, llmc, megatron, datatrove or npy
-    #[arg(long, short, default_value = "nanogpt")]
+    /// Which files to write
+    #[arg(long, short, default_value = "nanogpt", value_parser = one_of::<Dialect>(WRITTEN))]
     format: Dialect,
     /// The share of documents for validation, such as 0.0005
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
@@ -35,8 +42,8 @@ pub struct Args {
     /// End a shard with the document that reaches this many tokens, such as 100M [default: one file]
     #[arg(long, value_name = "N", value_parser = count)]
     shard_tokens: Option<u64>,
-    /// What the inputs are: text, lines, jsonl or parquet [default: by content and name]
-    #[arg(long, value_name = "KIND")]
+    /// What the inputs are [default: by content and name]
+    #[arg(long, value_name = "KIND", value_parser = one_of::<InputKind>(InputKind::ALL.map(InputKind::name)))]
     input: Option<InputKind>,
     /// Where the text is in a line of JSON, or in a table: text, or document.body
     #[arg(long, visible_alias = "column", default_value = "text", value_name = "PATH")]
@@ -51,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
     /// On a document that cannot be read: stop, or skip and count it
-    #[arg(long, default_value = "stop", value_name = "WHAT")]
+    #[arg(long, default_value = "stop", value_name = "WHAT", value_parser = one_of::<OnError>(["stop", "skip"]))]
     on_error: OnError,
     /// Deal the documents in another order, exactly and out of core
     #[arg(long, value_name = "SEED")]
@@ -59,11 +66,11 @@ pub struct Args {
     /// Threads that make tokens [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Memory for all of it, such as 256MiB
+    /// Memory for all of it, such as 64MiB [default: 256 MiB, or a quarter of the room]
     #[arg(long, value_name = "SIZE", value_parser = lowtide::budget::parse_size)]
     budget: Option<u64>,
-    /// What the page cache keeps of inputs and outputs: auto, keep or drop
-    #[arg(long, default_value = "auto", value_name = "HOW")]
+    /// What happens to the page cache of inputs and outputs
+    #[arg(long, default_value = "auto", value_name = "HOW", value_parser = one_of::<CacheWish>(["auto", "keep", "drop"]))]
     cache: CacheWish,
     /// Seconds between the points that a killed run goes on from
     #[arg(long, default_value_t = 5.0, hide = true)]
@@ -72,6 +79,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// The dialects that can be written.
+const WRITTEN: [&str; 5] = ["nanogpt", "llmc", "megatron", "datatrove", "npy"];
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let settings = settings(args)?;
@@ -214,6 +224,9 @@ fn summary(manifest: &Manifest, args: &Args, took: Duration) {
             name,
             format!("{} tokens, {} documents: {files}", thousands(split.tokens), thousands(split.documents)),
         ));
+    }
+    if args.val > 0.0 && manifest.splits.iter().all(|split| split.name != "val") {
+        pairs.push(("val", "nothing: of so few documents none was drawn".into()));
     }
     let end = manifest.tokenizer.end_of_text;
     pairs.extend([

@@ -41,10 +41,10 @@ pub(super) fn first(tokens: &Tokens, count: u64, tokenizer: Option<&str>) -> Res
 
 pub(super) fn print(documents: &[Document]) {
     for Document { number, shown } in documents {
-        let tokens = thousands(shown.tokens);
+        let tokens = format!("{} token{}", thousands(shown.tokens), if shown.tokens == 1 { "" } else { "s" });
         let title = match number {
-            Some(number) => format!("document {number}, {tokens} tokens"),
-            None => format!("the beginning of {tokens} tokens; nothing says where documents end"),
+            Some(number) => format!("document {number}, {tokens}"),
+            None => format!("the beginning of {tokens}; nothing says where documents end"),
         };
         anstream::println!("\n{DIM}{title}{DIM:#}");
         for line in safe(&shown.text).lines() {

@@ -92,6 +92,12 @@ pub fn named(name: &str) -> Result<Arc<dyn Tokenizer>> {
     if let Some(encoding) = Encoding::named(name) {
         return Ok(encoding);
     }
+    if name == "chars" {
+        return Err(Error::argument(
+            "the table of chars lies beside the tokens that it made, and there is none here",
+            "name the folder that lowtide prepare has made",
+        ));
+    }
     let path = Path::new(name);
     if path.join("tokenizer.json").is_file() {
         return from_file(&path.join("tokenizer.json"));
@@ -102,7 +108,7 @@ pub fn named(name: &str) -> Result<Arc<dyn Tokenizer>> {
     Err(Error::argument(
         format!("there is no tokenizer {name:?}"),
         format!(
-            "one of {}, or the path of a Hugging Face tokenizer.json",
+            "one of {}, chars, or the path of a Hugging Face tokenizer.json",
             names().collect::<Vec<_>>().join(", ")
         ),
     ))
