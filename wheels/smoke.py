@@ -47,6 +47,14 @@ def smoke(folder: Path) -> None:
     loader = tokens.loader(batch_size=12, block_size=64, seed=0)
     assert sum(1 for _ in loader) == len(loader) > 100
 
+    (folder / "story.txt").write_text("hello world\nhello\n")
+    made = lowtide.prepare(folder / "story.txt", folder / "data", split_lines=True)
+    assert lowtide.tokens(folder / "data")[:].tolist() == [31373, 995, 50256, 31373, 50256]
+    assert (made.documents, lowtide.tokens(folder / "data").text(0)) == (2, "hello world")
+    assert "hello world" in command("info", "--show", 1, folder / "data")
+    assert "well" in command("verify", folder / "data")
+    assert "story.txt" in command("prepare", folder / "story.txt", "-o", folder / "again", "--json")
+
     with lowtide.watch(files=[str(folder / "rows.npy")]) as watched:
         lowtide.open(folder / "rows.npy")[:]
     assert watched.report.peak_anon_bytes > 0
