@@ -218,7 +218,7 @@ impl Array {
 
 /// Warns of mapped access without our SIGBUS handler in place: a file that is cut would end the process.
 pub fn warn_unguarded(py: Python<'_>, array: &lowtide::Array) -> PyResult<()> {
-    if lowtide::choose::unguarded(array.access()) {
+    if lowtide::store::sigbus::unguarded(array.access()) {
         let message =
             c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
             through a map may end the process; access=\"read\" is safe";

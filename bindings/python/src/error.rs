@@ -40,7 +40,7 @@ fn without_number(error: &std::io::Error) -> String {
 /// Runs `work` without the interpreter lock, and ends it if a signal handler raises, as for Ctrl-C.
 pub fn unlocked<T: Send>(
     py: Python<'_>,
-    work: impl Send + FnOnce(lowtide::plan::Interrupt<'_>) -> lowtide::Result<T>,
+    work: impl Send + FnOnce(lowtide::Interrupt<'_>) -> lowtide::Result<T>,
 ) -> PyResult<T> {
     let raised = Mutex::new(None);
     let answer = py.detach(|| {

@@ -28,7 +28,7 @@ impl<T: Send> Turns<T> {
     pub fn with<R: Send>(
         &self,
         py: Python<'_>,
-        f: impl Send + FnOnce(&mut T, lowtide::plan::Interrupt<'_>) -> lowtide::Result<R>,
+        f: impl Send + FnOnce(&mut T, lowtide::Interrupt<'_>) -> lowtide::Result<R>,
     ) -> PyResult<R> {
         let process = std::process::id();
         let orphan = AtomicBool::new(false);

@@ -2,8 +2,8 @@
 
 use crate::says::TOKENIZER;
 use crate::tokenizer::{self, Tokenizer};
+use lowtide::Interrupt;
 use lowtide::door::Words;
-use lowtide::plan::Interrupt;
 use lowtide::{Batch, Error, Result, Tokens};
 use std::ops::Range;
 use std::sync::Arc;

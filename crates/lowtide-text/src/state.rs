@@ -276,7 +276,7 @@ fn damaged(path: &Path, found: &str) -> Error {
 
 /// The manifest of a folder, if it has one.
 pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>> {
-    match lowtide::format::load_manifest(folder) {
+    match lowtide::shards::load_manifest(folder) {
         Err(Error::Io { source, .. })
             if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {

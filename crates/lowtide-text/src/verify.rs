@@ -2,10 +2,10 @@
 //! its own header and index.
 
 use crate::state::read_manifest;
+use lowtide::Interrupt;
 use lowtide::door::Words;
 use lowtide::format::Dialect;
 use lowtide::format::manifest::{Checked, Manifest, Shard};
-use lowtide::plan::Interrupt;
 use lowtide::{Error, Result, TokenOptions};
 use std::fs::File;
 use std::io::Read;

@@ -5,10 +5,10 @@
 //! other process may be on another machine, with a copy of the file.
 
 use crate::array::{Array, Options, hex, read_head};
-use crate::data::Origin;
+use crate::engine::bytes::Data;
 use crate::error::{Error, Result};
 use crate::format::{Container, Layout, npy, shape_text};
-use crate::store::Source;
+use crate::store::{OneFile, Source};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Options {
     pub fn open_again(self, path: impl AsRef<Path>, was: &Was) -> Result<Array> {
         self.wish.check()?;
         let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
-        let source = Source::open(&path)?;
+        let source = OneFile::open(&path)?;
         if let Some(len) = was.len {
             same_len(&path, len, source.len())?;
         }
@@ -40,7 +40,7 @@ impl Options {
             Container::Raw => Layout::new(&path, container, dtype, shape, order, offset, source.len())?,
             Container::Npy { .. } => same_header(&source, &was.layout)?,
         };
-        let array = Array::over(self.wish.open(Origin::File(Arc::new(source)))?, layout);
+        let array = Array::over(Data::open(Source::File(Arc::new(source)), self.wish)?, layout);
         same_print(&path, was.fingerprint.as_deref(), || array.fingerprint())?;
         Ok(array)
     }
@@ -76,7 +76,7 @@ fn same_len(path: &Path, was: u64, now: u64) -> Result<()> {
     if was == now { Ok(()) } else { Err(changed(path, &format!("{was} bytes"), format!("{now} bytes"))) }
 }
 
-fn same_header(source: &Source, was: &Layout) -> Result<Layout> {
+fn same_header(source: &OneFile, was: &Layout) -> Result<Layout> {
     let head = read_head(source)?;
     let expected = text(was);
     if !npy::is_npy(&head) {

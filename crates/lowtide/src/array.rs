@@ -6,24 +6,27 @@
 
 use crate::batch::Batch;
 use crate::budget::Budget;
-use crate::choose::{self, CacheWish, Choice, Visit};
-use crate::chunks::{Chunks, Shuffle, Zip};
-use crate::data::{Data, Origin, Wish};
+use crate::budget::pool::Block;
 use crate::door::{DTYPE, OFFSET, SHAPE, Words};
+use crate::engine::Rows;
+use crate::engine::bytes::Data;
+use crate::engine::choose::{Choice, Visit};
+use crate::engine::fetch::fetch;
+use crate::engine::job::Input;
+use crate::engine::lane::Lane;
+use crate::engine::tactics::Gap;
+use crate::engine::tuning::PLAN_RUNS;
 use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len};
-use crate::plan::{self, Interrupt};
-use crate::pool::Block;
-use crate::resident::Resident;
+use crate::interrupt::Interrupt;
+use crate::options::{Access, CacheWish, Wish};
 use crate::selection::{Axis, Runs};
-use crate::store::{Access, Cache, Gap, Read, Source, Store};
+use crate::shards;
+use crate::store::{OneFile, Read, Source};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-
-/// How many runs of a selection are planned at once: 1.5 MiB of plan.
-const PLAN_RUNS: usize = 1 << 16;
 
 /// How to open an array: `np.memmap`'s words for files without a header, and how to read.
 ///
@@ -109,15 +112,15 @@ impl Options {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
         self.wish.check()?;
         let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
-        let source = Source::open(&path).map_err(|error| match format::foreign_folder(&path) {
+        let source = OneFile::open(&path).map_err(|error| match shards::foreign_folder(&path) {
             Some(kind) => kind.refused(&path, Wanted::Array),
             None => error,
         })?;
         let layout = self.layout(&source)?;
-        Ok(Array::over(self.wish.open(Origin::File(Arc::new(source)))?, layout))
+        Ok(Array::over(Data::open(Source::File(Arc::new(source)), self.wish)?, layout))
     }
 
-    fn layout(&self, source: &Source) -> Result<Layout> {
+    fn layout(&self, source: &OneFile) -> Result<Layout> {
         let path = source.path();
         let head = read_head(source)?;
         match (self.dtype, format::npy::is_npy(&head)) {
@@ -175,7 +178,7 @@ impl Options {
 }
 
 /// The beginning of a file: all of its header if it is a `.npy` file, else a few bytes.
-pub(crate) fn read_head(source: &Source) -> Result<Vec<u8>> {
+pub(crate) fn read_head(source: &OneFile) -> Result<Vec<u8>> {
     let read = |want: usize| -> Result<Vec<u8>> {
         let want = usize::try_from(source.len()).map_or(want, |len| len.min(want));
         let mut head = vec![0; want];
@@ -214,8 +217,8 @@ struct Inner {
     /// From the beginning of one row to that of the next: less than a row where rows overlap.
     stride: u64,
     data: Arc<Data>,
-    /// Its elements in memory, where they are held there: then that is where rows come from.
-    resident: Option<Arc<Resident>>,
+    /// Where its elements are held in memory: how they are read from there, and how they came.
+    held: Option<(Arc<Lane>, Choice)>,
 }
 
 impl fmt::Debug for Array {
@@ -266,19 +269,29 @@ impl Array {
     pub(crate) fn over(data: Arc<Data>, layout: Layout) -> Self {
         let inner = layout.shape.get(1..).unwrap_or_default();
         let stride = byte_len(inner, layout.dtype.itemsize()).unwrap_or(u64::MAX);
-        Self(Arc::new(Inner { layout, stride, data, resident: None }))
+        Self(Arc::new(Inner { layout, stride, data, held: None }))
     }
 
     /// The same array, held in memory in C order.
-    pub(crate) fn held(&self, resident: Resident) -> Self {
+    pub(crate) fn held(&self, lane: Lane, choice: Choice) -> Self {
         let layout = Layout { order: Order::C, offset: 0, ..self.0.layout.clone() };
         let (stride, data) = (self.row_bytes() as u64, self.0.data.clone());
-        Self(Arc::new(Inner { layout, stride, data, resident: Some(Arc::new(resident)) }))
+        Self(Arc::new(Inner { layout, stride, data, held: Some((Arc::new(lane), choice)) }))
     }
 
-    /// How its elements came into memory, where they are held there.
-    pub(crate) fn resident(&self) -> Option<&Choice> {
-        self.0.resident.as_ref().map(|resident| &resident.choice)
+    /// Its rows, as the engine knows them.
+    pub(crate) fn input(&self) -> Input {
+        let Inner { layout, stride, data, held } = &*self.0;
+        let (count, first) = (self.rows(), layout.offset);
+        let rows = match layout.order {
+            Order::C => Rows::whole(first, *stride, self.row_bytes(), count),
+            Order::Fortran => {
+                let item = layout.dtype.itemsize();
+                let columns = (self.row_bytes() / item.max(1)) as u64;
+                Rows { columns, apart: count * item as u64, ..Rows::whole(first, item as u64, item, count) }
+            }
+        };
+        Input { rows, data: data.clone(), held: held.clone() }
     }
 
     /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
@@ -288,7 +301,7 @@ impl Array {
         let mut layout = self.0.layout.clone();
         layout.offset += first * item;
         layout.shape = vec![rows, len];
-        Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone(), resident: None }))
+        Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone(), held: None }))
     }
 
     /// The same bytes with some neighbouring axes as one, in the order in which they lie in the file; an axis of size
@@ -299,11 +312,6 @@ impl Array {
         let size = layout.shape[axes.clone()].iter().product(); // 63 bits hold it: the layout was checked
         layout.shape.splice(axes, [size]);
         Self::over(self.0.data.clone(), layout)
-    }
-
-    /// Bytes from the beginning of one row to that of the next.
-    pub(crate) fn stride(&self) -> u64 {
-        self.0.stride
     }
 
     /// The opened bytes.
@@ -327,11 +335,16 @@ impl Array {
     }
 
     /// The open file, for those who want to ask the kernel about it; of many, the first.
-    pub fn source(&self) -> Result<Arc<Source>> {
-        match self.data().origin()? {
-            Origin::File(source) => Ok(source),
-            Origin::Files(files) => files.source(0),
-        }
+    pub fn source(&self) -> Result<Arc<OneFile>> {
+        self.data().source()?.first()
+    }
+
+    /// Which way of access its rows would come by now, visited like this, and why.
+    ///
+    /// # Errors
+    /// Where the array was closed, or the way that was asked for is not possible here.
+    pub fn choose(&self, visit: Visit) -> Result<Choice> {
+        self.input().choose(visit)
     }
 
     /// Lets go of the file and its maps. Whatever is made from this array fails from now on; batches that
@@ -345,17 +358,9 @@ impl Array {
         self.data().is_closed()
     }
 
-    /// The store for a manual way of access, made on first use.
-    pub(crate) fn store(&self, access: Access, cache: Cache) -> Result<Arc<dyn Store>> {
-        match &self.0.resident {
-            Some(resident) => Ok(resident.clone()),
-            None => self.data().store(access, cache),
-        }
-    }
-
-    /// The store for rows that somebody asks for, chosen on first use.
-    pub(crate) fn random_store(&self) -> Result<Arc<dyn Store>> {
-        self.data().random_store(|| choose::access(self, Visit::Random))
+    /// The way to rows that somebody asks for, chosen on first use.
+    pub(crate) fn random(&self) -> Result<Arc<Lane>> {
+        self.data().random(self.row_bytes() as u64)
     }
 
     /// The elements that `axes` select, one entry for each axis, as a fresh batch of the caller's.
@@ -376,16 +381,10 @@ impl Array {
     /// the file's order of axes: reversed for a Fortran-ordered file.
     pub fn select_into(&self, axes: Vec<Axis>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         self.check(&axes)?;
-        self.fill(axes, &*self.random_store()?, out, interrupt)
+        self.fill(axes, &*self.random()?, out, interrupt)
     }
 
-    fn fill(
-        &self,
-        mut axes: Vec<Axis>,
-        store: &dyn Store,
-        out: &mut [u8],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    fn fill(&self, mut axes: Vec<Axis>, lane: &Lane, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let stop = || self.data().stop(interrupt);
         let Layout { order, offset, dtype, .. } = self.0.layout;
         let mut shape = self.shape().to_vec();
@@ -415,27 +414,10 @@ impl Array {
             reads.extend(
                 part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }),
             );
-            plan::fetch(store, self.budget(), &mut reads, Gap::Lost, &stop)?;
+            fetch(lane, self.budget(), &mut reads, Gap::Lost, &stop)?;
             reads = reuse(reads);
         }
         Ok(())
-    }
-
-    /// Rows that follow each other, from a given store.
-    pub(crate) fn rows_into(
-        &self,
-        rows: Range<u64>,
-        store: &dyn Store,
-        out: &mut [u8],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let (start, end) = (usize::try_from(rows.start), usize::try_from(rows.end));
-        let (Ok(start), Ok(end)) = (start, end) else {
-            return Err(Error::Index { index: rows.end.into(), axis: 0, size: self.rows() });
-        };
-        let mut axes: Vec<Axis> = self.shape().iter().map(|&n| Axis::all(n)).collect();
-        axes[0] = Axis::Range { start, step: 1, count: end - start };
-        self.fill(axes, store, out, interrupt)
     }
 
     fn check(&self, axes: &[Axis]) -> Result<()> {
@@ -448,19 +430,9 @@ impl Array {
         axes.iter().zip(self.shape()).enumerate().try_for_each(|(i, (axis, &n))| axis.check(i, n))
     }
 
-    /// Rows one after another, `rows` at a time, in file order.
-    pub fn chunks(&self, rows: usize) -> Result<Chunks> {
-        Zip::one(self).chunks(rows)
-    }
-
-    /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
-    pub fn shuffled(&self, rows: usize, shuffle: Shuffle) -> Result<Chunks> {
-        Zip::one(self).shuffled(rows, shuffle)
-    }
-
     /// What this file is, in a few hexadecimal digits: element type, size, first and last 4 KiB.
     pub fn fingerprint(&self) -> Result<String> {
-        self.data().fingerprint(self.dtype())
+        self.data().fingerprint(&self.dtype().numpy_str())
     }
 }
 

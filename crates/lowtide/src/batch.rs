@@ -1,9 +1,9 @@
 //! What the caller gets: elements in memory, owned.
 
 use crate::budget::Budget;
+use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Element, Order, byte_len};
-use crate::pool::Block;
 
 /// Elements in memory, the caller's. Dropping it returns the memory to the pool it came from.
 #[derive(Debug)]

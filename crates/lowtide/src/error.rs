@@ -5,8 +5,8 @@
 //! variant into the exception that Python users expect; that table lives with the bindings. What is said
 //! of settings is said in the language of the reader: see [`Door`].
 
-use crate::budget::human;
 use crate::door::{Door, Words};
+use crate::size::human;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -46,56 +46,65 @@
 //!
 //! Data moves one way, and each step knows only the step to its right:
 //!
-//! | step | module | in → out |
+//! | step | where | in → out |
 //! |---|---|---|
 //! | which rows, when | [`order`] | position → row number, pure arithmetic |
-//! | look-ahead | [`chunks`], [`loader`] | row numbers → reads, as many as the budget allows |
-//! | few reads | [`plan`] | reads → sorted, merged requests |
-//! | bytes | [`store`] | requests → bytes in somebody's buffer |
-//! | what they mean | [`mod@format`] | header → element type, shape, offset, documents |
+//! | which bytes row n is | `engine/rows` | row number → offset and length |
+//! | which way, and why | `engine/choose` | facts → [`Choice`], the one home of `auto` |
+//! | look-ahead | `engine/group`, `engine/ahead` | rows of the coming chunks, as many as the budget allows |
+//! | few requests | `engine/plan`, `engine/fetch` | reads → sorted, merged requests, by several threads |
+//! | bytes | [`store`]: source × way | requests → bytes in somebody's buffer, and a report of what it cost |
+//! | what they mean | [`mod@format`], [`shards`] | header → element type, shape, offset, documents |
 //! | wider integers | [`widen`] | tokens as they stand in a file → those that a model wants |
 //!
 //! [`budget`] counts what all of them hold; [`meter`] asks the kernel whether that is true and shares no
-//! code with them.
+//! code with them. [`Array`], [`Zip`], [`Chunks`], [`Tokens`] and [`Loader`] are thin faces over this.
 
 mod again;
-pub mod array;
-pub mod batch;
+mod array;
+mod batch;
 pub mod budget;
-pub mod choose;
-pub mod chunks;
-mod data;
+mod chunks;
 pub mod door;
+mod engine;
 pub mod error;
 pub mod format;
-pub mod iteration;
-pub mod loader;
+mod interrupt;
+mod iteration;
+mod loader;
 pub mod meter;
+mod options;
 pub mod order;
-pub mod plan;
-pub mod pool;
-pub mod prefetch;
-mod reader;
+mod prefetch;
 mod resident;
-pub mod selection;
+mod selection;
+pub mod shards;
+mod shuffle;
+mod size;
 pub mod store;
 pub mod sys;
-pub mod tokens;
+mod tokens;
 pub mod widen;
 pub mod write;
+mod zip;
 
 pub use again::{Was, same_print, same_sizes};
 pub use array::{Array, Options};
 pub use batch::Batch;
 pub use budget::Budget;
-pub use choose::CacheWish;
-pub use chunks::{BlockWish, Chunks, Shuffle, State, Zip};
+pub use budget::pool;
+pub use chunks::{Chunk, Chunks, State};
+pub use engine::choose::{Choice, First, Sure, Visit};
 pub use error::{Error, Result};
+pub use interrupt::Interrupt;
 pub use iteration::{Again, Standing};
 pub use loader::{Loader, LoaderOptions, LoaderState, WindowOrder};
+pub use options::{Access, Cache, CacheWish, Way};
 pub use selection::Axis;
-pub use store::{Access, Store};
+pub use shuffle::{BlockWish, Shuffle};
+pub use store::Store;
 pub use tokens::{TokenOptions, Tokens};
+pub use zip::Zip;
 
 use std::path::Path;
 

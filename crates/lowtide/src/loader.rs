@@ -6,14 +6,15 @@
 
 use crate::array::Array;
 use crate::batch::Batch;
-use crate::chunks::{Chunks, Many, Shuffle, fits};
-use crate::data::same_data;
+use crate::chunks::Chunks;
+use crate::engine::bytes::same_data;
+use crate::engine::job::Pass;
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 use crate::iteration::{Again, Span, Standing};
+use crate::options::Access;
 use crate::order::{Draws, LastStep, Permutation, Sequential, Shard, Steps, Turn, Windows};
-use crate::plan::Interrupt;
-use crate::reader::{Pass, Spec};
-use crate::store::Access;
+use crate::shuffle::{Many, Shuffle, fits};
 use crate::tokens::{Tokens, widen_windows};
 use crate::widen::Token;
 use std::fmt;
@@ -462,6 +463,6 @@ fn open_epoch(
     fits(&array, Many::Windows { batch: options.batch_size, block: options.block_size })?;
     let steps = steps(options, count, position)?;
     let ahead = options.prefetch.unwrap_or(u64::MAX);
-    let spec = Spec { arrays: vec![array], pass, steps: steps.taking(turn), ahead };
-    Ok((Chunks::of(spec, Shuffle::default())?, steps.total()))
+    let chunks = Chunks::new(vec![array], Shuffle::default(), pass, steps.taking(turn), ahead)?;
+    Ok((chunks, steps.total()))
 }

@@ -6,7 +6,7 @@
 //! child has no such thread: it finds out and makes its own.
 
 use crate::error::{Error, Result};
-use crate::plan::Interrupt;
+use crate::interrupt::Interrupt;
 use crate::sys;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -4,27 +4,18 @@
 //! array fits in half the budget, it is read once, in file order, and turned round.
 
 use crate::array::Array;
-use crate::choose::{self, Choice, Sure, Visit};
+use crate::budget::pool::Block;
+use crate::engine::choose::{Sure, Visit};
+use crate::engine::lane::{Clock, Lane};
 use crate::error::{Error, Result};
-use crate::pool::Block;
 use crate::selection::Axis;
-use crate::store::{Cost, Read, Store};
-use crate::sys;
-use std::path::PathBuf;
+use crate::store::Resident;
+use std::sync::Arc;
 
 /// Elements are turned round in tiles of this size, which stay in the processor's cache.
 const TILE: usize = 1 << 20;
 /// Rows of a tile: as long a read as is worth it.
 const TILE_ROWS: usize = 1 << 15;
-
-/// The elements of an array, in C order.
-#[derive(Debug)]
-pub(crate) struct Resident {
-    path: PathBuf,
-    block: Block,
-    /// How they were read.
-    pub(crate) choice: Choice,
-}
 
 /// The array in memory, in C order; `None` where the budget has no room for it.
 pub(crate) fn hold(array: &Array) -> Result<Option<Array>> {
@@ -32,12 +23,13 @@ pub(crate) fn hold(array: &Array) -> Result<Option<Array>> {
     if Block::cost(len) > array.budget().limit() / 2 {
         return Ok(None);
     }
-    let mut choice = choose::access(array, Visit::Sequential)?;
+    let mut choice = array.choose(Visit::Sequential)?;
     choice.sure = Sure::Certain;
     choice.why = "the file is in Fortran order and small: it was read into memory once".into();
     let Some(mut block) = Block::counted(array.budget(), len)? else { return Ok(None) };
     turn(array, &mut block)?;
-    Ok(Some(array.held(Resident { path: array.path().to_owned(), block, choice })))
+    let store = Arc::new(Resident { path: array.path().to_owned(), block });
+    Ok(Some(array.held(Lane::new(store, Clock::default()), choice)))
 }
 
 /// Fills `out` with the elements of a Fortran-ordered array, in C order.
@@ -80,28 +72,6 @@ fn c_order(mut number: usize, shape: &[usize]) -> usize {
         number /= n;
     }
     place
-}
-
-impl Store for Resident {
-    fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        for read in reads {
-            let (offset, end, found) = (read.offset, read.end(), self.block.len() as u64);
-            let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
-            let bytes = bytes.and_then(|(offset, end)| self.block.get(offset..end));
-            let cut = || Error::Truncated { path: self.path.clone(), offset, end, found };
-            read.into.copy_from_slice(bytes.ok_or_else(cut)?);
-        }
-        Ok(())
-    }
-
-    /// A row costs a miss of the processor's cache.
-    fn cost(&self) -> Cost {
-        Cost { request: 100.0, byte: 0.1, waits: false }
-    }
-
-    fn threads(&self, _requests: usize) -> usize {
-        sys::cores().min(2)
-    }
 }
 
 /// That a Fortran-ordered file cannot be gone through like this, and what can be done.

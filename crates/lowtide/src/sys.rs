@@ -36,6 +36,12 @@ pub fn cores() -> usize {
     cores
 }
 
+/// Whether a file of `len` bytes is in memory, by what the page cache has of it: nearly all, nine tenths. With less, too
+/// many reads wait for a disk.
+pub fn is_warm(cached: u64, len: u64) -> bool {
+    cached >= len / 10 * 9
+}
+
 /// How many descriptors this process may have open.
 pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)

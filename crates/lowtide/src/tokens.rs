@@ -6,18 +6,19 @@
 use crate::array::Array;
 use crate::batch::Batch;
 use crate::budget::Budget;
-use crate::choose::CacheWish;
-use crate::data::{Origin, Wish};
+use crate::budget::pool::Block;
 use crate::door::{END_OF_TEXT, Words};
+use crate::engine::bytes::Data;
+use crate::engine::fetch::fetch;
+use crate::engine::tactics::Gap;
 use crate::error::{Error, Result};
-use crate::format::documents::Front;
-use crate::format::{
-    Container, Dialect, Documents, Dtype, Layout, Order, Prepared, ReadAt, TokenFile, TokenWish, find_tokens,
-};
-use crate::plan::{self, Interrupt};
-use crate::pool::Block;
+use crate::format::{Container, Dialect, Dtype, Layout, Order, ReadAt};
+use crate::interrupt::Interrupt;
+use crate::options::{Access, CacheWish, Wish};
 use crate::selection::Axis;
-use crate::store::{Access, Files, Gap, Part, Read, Source};
+use crate::shards::documents::Front;
+use crate::shards::{Documents, Prepared, TokenFile, TokenWish, find_tokens};
+use crate::store::{Files, OneFile, Part, Read, Source};
 use crate::widen::{Token, widen_pair};
 use std::fmt;
 use std::ops::Range;
@@ -121,28 +122,28 @@ impl TokenOptions {
         if let Some(token) = self.end_of_text {
             Documents::check_end_of_text(token, dtype)?;
         }
-        let (origin, offset) = match &*found.files {
+        let (source, offset) = match &*found.files {
             [file] => {
-                let source = Source::open(&file.path)?;
-                if source.len() != file.len {
+                let open = OneFile::open(&file.path)?;
+                if open.len() != file.len {
                     let (path, end) = (file.path.clone(), file.len);
-                    return Err(Error::Truncated { path, offset: 0, end, found: source.len() });
+                    return Err(Error::Truncated { path, offset: 0, end, found: open.len() });
                 }
-                (Origin::File(Arc::new(source)), file.offset)
+                (Source::File(Arc::new(open)), file.offset)
             }
             files => {
                 let part = |file: &TokenFile| {
                     let bytes = file.offset..file.offset + file.tokens * dtype.itemsize() as u64;
                     Part { path: file.path.clone(), bytes }
                 };
-                (Origin::Files(Arc::new(Files::new(files.iter().map(part).collect())?)), 0)
+                (Source::Files(Arc::new(Files::new(files.iter().map(part).collect())?)), 0)
             }
         };
-        let len = origin.len();
+        let len = source.len();
         let path = found.files.first().map_or_else(PathBuf::new, |file| file.path.clone());
         let layout = Layout::new(&path, Container::Raw, dtype, vec![tokens], Order::C, offset, len)?;
         Ok(Tokens(Arc::new(Inner {
-            array: Array::over(self.wish.open(origin)?, layout),
+            array: Array::over(Data::open(source, self.wish)?, layout),
             files: found.files,
             warnings: found.warnings,
             end_of_text: self.end_of_text,
@@ -299,7 +300,7 @@ impl Tokens {
         let item = dtype.itemsize();
         let window = (block + 1) * item;
         let at_once = (AT_ONCE / window).clamp(1, starts.len().max(1));
-        let store = array.random_store()?;
+        let lane = array.random()?;
         // The caller asked for this, so it may exceed the budget; what is free in the pool is used.
         let mut raw = Block::for_caller(self.budget(), at_once * window)?;
         let stop = || array.data().stop(interrupt);
@@ -308,7 +309,7 @@ impl Tokens {
             let raw = &mut raw[..starts.len() * window];
             let places = starts.iter().zip(raw.chunks_exact_mut(window));
             let read = |(&start, into)| Read { offset: offset + start * item as u64, into };
-            plan::fetch(&*store, self.budget(), &mut places.map(read).collect::<Vec<_>>(), Gap::Lost, &stop)?;
+            fetch(&lane, self.budget(), &mut places.map(read).collect::<Vec<_>>(), Gap::Lost, &stop)?;
             widen_windows(dtype, raw, block, x, y)?;
         }
         Ok(())
@@ -457,9 +458,7 @@ impl Tokens {
     fn bytes(&self, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let array = &self.0.array;
         let mut reads = [Read { offset: array.layout().offset + offset, into: out }];
-        plan::fetch(&*array.random_store()?, self.budget(), &mut reads, Gap::Lost, &|| {
-            array.data().stop(interrupt)
-        })
+        fetch(&*array.random()?, self.budget(), &mut reads, Gap::Lost, &|| array.data().stop(interrupt))
     }
 }
 

@@ -4,7 +4,8 @@
 //! purpose, `LOWTIDE_BLESS=1 cargo test --test attacks` writes the table anew; read the diff.
 
 use lowtide::door::Door;
-use lowtide::format::{Dialect, Documents, Found, TokenWish, find_tokens, npy};
+use lowtide::format::{Dialect, npy};
+use lowtide::shards::{Documents, Found, TokenWish, find_tokens};
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::path::Path;

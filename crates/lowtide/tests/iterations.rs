@@ -6,7 +6,7 @@ use lowtide::order::{LastStep, Shard};
 use lowtide::{Again, Chunks, Loader, LoaderOptions, Options, Shuffle, Standing, Zip};
 use std::path::PathBuf;
 
-const GO_ON: lowtide::plan::Interrupt<'static> = &|| Ok(());
+const GO_ON: lowtide::Interrupt<'static> = &|| Ok(());
 
 struct File(PathBuf);
 

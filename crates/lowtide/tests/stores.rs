@@ -1,62 +1,81 @@
-//! Every store passes the one suite.
+//! Every way over every source passes the one suite.
 
-use lowtide::Budget;
 use lowtide::store::{
-    AdviseStore, Cache, DirectStore, Engine, MapStore, ReadStore, RemapStore, Source, conformance,
+    Cache, DirectStore, Engine, Files, OneFile, Part, Source, Store, Way, conformance, open,
 };
+use lowtide::{Budget, Result};
+use std::path::Path;
 use std::sync::Arc;
 
-/// The smallest window there is: the suite's files span several of them.
-const WINDOW: u64 = 2 << 20;
+/// Small: windows are 2 MiB, so that the suite's files span several of them.
+const BUDGET: u64 = 16 << 20;
+
+fn one(path: &Path) -> Result<Source> {
+    Ok(Source::File(Arc::new(OneFile::open(path)?)))
+}
+
+/// The same bytes as three files: parts of one file, cut where nothing is aligned, the middle one small.
+fn many(path: &Path) -> Result<Source> {
+    let len = OneFile::open(path)?.len();
+    let (first, second) = (len / 3, len / 3 + len.min(1001) / 2);
+    let part = |bytes| Part { path: path.to_owned(), bytes };
+    let parts = vec![part(0..first), part(first..second), part(second..len)];
+    Ok(Source::Files(Arc::new(Files::new(parts)?)))
+}
+
+fn run(way: Way, cache: Cache) {
+    let budget = Budget::new(BUDGET).unwrap();
+    conformance::run(&|path| open(&one(path)?, way, cache, &budget));
+    conformance::run_lazy(&|path| open(&many(path)?, way, cache, &budget));
+}
 
 #[test]
 fn map() {
-    conformance::run(&|path| Ok(Arc::new(MapStore::new(&Arc::new(Source::open(path)?))?)));
-}
-
-fn run_remap(cache: Cache) {
-    conformance::run(&|path| Ok(Arc::new(RemapStore::new(Arc::new(Source::open(path)?), WINDOW, cache))));
+    run(Way::Map, Cache::Keep);
 }
 
 #[test]
 fn remap() {
-    run_remap(Cache::Keep);
+    run(Way::Remap, Cache::Keep);
 }
 
 #[test]
 fn remap_leaving_the_page_cache() {
-    run_remap(Cache::Drop);
-}
-
-fn run_advise(cache: Cache) {
-    conformance::run(&|path| Ok(Arc::new(AdviseStore::new(&Arc::new(Source::open(path)?), WINDOW, cache)?)));
+    run(Way::Remap, Cache::Drop);
 }
 
 #[test]
 fn advise() {
-    run_advise(Cache::Keep);
+    run(Way::Advise, Cache::Keep);
 }
 
 #[test]
 fn advise_leaving_the_page_cache() {
-    run_advise(Cache::Drop);
-}
-
-fn run_read(cache: Cache) {
-    conformance::run(&|path| Ok(Arc::new(ReadStore::new(Arc::new(Source::open(path)?), cache))));
+    run(Way::Advise, Cache::Drop);
 }
 
 #[test]
 fn read() {
-    run_read(Cache::Keep);
+    run(Way::Read, Cache::Keep);
 }
 
 #[test]
 fn read_leaving_the_page_cache() {
-    run_read(Cache::Drop);
+    run(Way::Read, Cache::Drop);
 }
 
 /// A small budget too: few and short pieces in flight.
+fn run_direct(engine: Engine) {
+    for limit in [512 << 10, 256 << 20] {
+        let budget = Budget::new(limit).unwrap();
+        let direct = |source: Source| -> Result<Arc<dyn Store>> {
+            Ok(Arc::new(DirectStore::new(&source, &budget, engine)?))
+        };
+        conformance::run(&|path| direct(one(path)?));
+        conformance::run_lazy(&|path| direct(many(path)?));
+    }
+}
+
 #[test]
 fn direct_by_uring() {
     assert_eq!(
@@ -64,20 +83,10 @@ fn direct_by_uring() {
         Engine::Uring,
         "this test needs io_uring; where it is refused, run the others"
     );
-    for limit in [512 << 10, 256 << 20] {
-        let budget = Budget::new(limit).unwrap();
-        conformance::run(&|path| {
-            Ok(Arc::new(DirectStore::new(Arc::new(Source::open(path)?), &budget, Engine::Uring)?))
-        });
-    }
+    run_direct(Engine::Uring);
 }
 
 #[test]
 fn direct_by_threads() {
-    for limit in [512 << 10, 256 << 20] {
-        let budget = Budget::new(limit).unwrap();
-        conformance::run(&|path| {
-            Ok(Arc::new(DirectStore::new(Arc::new(Source::open(path)?), &budget, Engine::Threads)?))
-        });
-    }
+    run_direct(Engine::Threads);
 }

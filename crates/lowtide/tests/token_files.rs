@@ -1,6 +1,7 @@
 //! Token files against the peers' own files and answers, and what a user can name.
 
-use lowtide::format::{ByteOrder, Dialect, Documents, Dtype, Found, Kind, TokenFile, TokenWish, find_tokens};
+use lowtide::format::{ByteOrder, Dialect, Dtype, Kind};
+use lowtide::shards::{Documents, Found, TokenFile, TokenWish, find_tokens};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

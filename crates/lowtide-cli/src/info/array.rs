@@ -5,16 +5,16 @@ use super::{Answer, common};
 use crate::draw::thousands;
 use crate::headerless::is_integer;
 use lowtide::budget::human;
-use lowtide::choose::{Choice, Visit, access};
 use lowtide::format::{Container, Order, shape_text};
 use lowtide::{Array, Options, Result, meter};
+use lowtide::{Choice, Visit};
 use serde_json::{Value, json};
 use std::path::Path;
 
 pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
     let array = options.open(path)?;
     let cached = meter::cache::of_path(path);
-    let choice = |name, visit| access(&array, visit).map(|Choice { access, why, .. }| (name, access, why));
+    let choice = |name, visit| array.choose(visit).map(|Choice { way, why, .. }| (name, way.into(), why));
     let access = [choice("chunks", Visit::Sequential)?, choice("shuffled", Visit::Shuffled)?];
     let (layout, here) = (array.layout(), Here::at(&array)?);
     let format = match layout.container {

@@ -5,12 +5,13 @@ use super::here::Here;
 use super::{Answer, Args, common, show};
 use crate::draw::{self, thousands};
 use lowtide::budget::human;
-use lowtide::choose::{Choice, Visit, access};
 use lowtide::door::Door;
+use lowtide::format::Dialect;
 use lowtide::format::manifest::Split;
-use lowtide::format::{Dialect, Prepared, TokenFile};
 use lowtide::meter::{self, Resident};
+use lowtide::shards::{Prepared, TokenFile};
 use lowtide::{Access, Loader, LoaderOptions, Result, TokenOptions, Tokens, WindowOrder};
+use lowtide::{Choice, Visit};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -151,8 +152,8 @@ fn documents(tokens: &Tokens, quiet: bool) -> Result<Option<(u64, &'static str)>
 
 /// How windows would be read: those that somebody asks for, and the two orders of a loader.
 fn ways(tokens: &Tokens) -> Result<Vec<(&'static str, Access, String)>> {
-    let Choice { access, why, .. } = access(tokens.array(), Visit::Random)?;
-    let mut ways = vec![("windows", access, why)];
+    let Choice { way, why, .. } = tokens.array().choose(Visit::Random)?;
+    let mut ways = vec![("windows", way.into(), why)];
     let half = usize::try_from(tokens.len() / 2).unwrap_or(usize::MAX);
     if half > 0 {
         for order in [WindowOrder::Shuffled, WindowOrder::Sequential] {

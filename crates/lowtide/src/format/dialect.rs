@@ -50,7 +50,7 @@ impl Dialect {
     }
 
     /// How the names of its data files end, in a folder.
-    pub(super) const fn extensions(self) -> &'static [&'static str] {
+    pub(crate) const fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::NanoGpt | Self::LlmC | Self::Megatron => &["bin"],
             Self::Datatrove => &["ds"],
@@ -90,17 +90,17 @@ const TOKENS: [Kind; 8] = [
 ];
 
 /// Whether tokens can have this type.
-pub(super) fn is_token(dtype: Dtype) -> bool {
+pub(crate) fn is_token(dtype: Dtype) -> bool {
     TOKENS.contains(&dtype.kind())
 }
 
 /// The types that tokens can have, for a message.
-pub(super) fn token_dtypes() -> String {
+pub(crate) fn token_dtypes() -> String {
     TOKENS.map(|kind| Dtype::native(kind).name()).join(", ")
 }
 
 /// Refuses the element type of a file if tokens cannot have it.
-pub(super) fn check_token(path: &Path, dtype: Dtype) -> Result<()> {
+pub(crate) fn check_token(path: &Path, dtype: Dtype) -> Result<()> {
     if is_token(dtype) {
         return Ok(());
     }
@@ -111,7 +111,7 @@ pub(super) fn check_token(path: &Path, dtype: Dtype) -> Result<()> {
 }
 
 /// The files of all dialects but NumPy's own are little-endian.
-pub(super) const fn little(kind: Kind) -> Dtype {
+pub(crate) const fn little(kind: Kind) -> Dtype {
     Dtype::new(kind, ByteOrder::Little)
 }
 

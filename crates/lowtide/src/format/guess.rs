@@ -22,7 +22,7 @@ const LEAST: usize = 512;
 
 /// The name of the type that `sample`, from a file of `len` bytes that is read as uint16, looks like. Whole groups
 /// of 8 bytes are looked at, and the sample begins at a multiple of 8 in the file.
-pub(super) fn other_than_uint16(sample: &[u8], len: u64) -> Option<&'static str> {
+pub(crate) fn other_than_uint16(sample: &[u8], len: u64) -> Option<&'static str> {
     let groups: &[[u8; 8]] = sample.as_chunks().0;
     // Reversed, numbers of 2, 4 and 8 bytes all stand as a little-endian machine writes them.
     let swapped = groups.iter().map(|group| halves(u64::from_be_bytes(*group)));

@@ -6,36 +6,26 @@
 //! and nothing is unpickled.
 //!
 //! Token files come in dialects. What each header and index says is read by a module of its own
-//! ([`llmc`], [`megatron`], [`datatrove`], [`npy`]); [`find_tokens`] is the thin layer of I/O on top,
-//! from the names that a user gives to the [`TokenFile`]s of one stream, and [`Documents`] says where
-//! documents begin and end in it. [`Foreign`] knows the files that are none of these, and the way out.
+//! ([`llmc`], [`megatron`], [`datatrove`], [`npy`]); the I/O around them, from the names that a user gives to
+//! the files of one stream, is in [`shards`](crate::shards). [`Foreign`] knows the files that are none of these,
+//! and the way out.
 
 pub mod datatrove;
-mod detect;
 mod dialect;
-pub(crate) mod documents;
 mod dtype;
-mod each;
-mod find;
 mod foreign;
-mod guess;
+pub(crate) mod guess;
 mod literal;
 pub mod llmc;
 pub mod manifest;
 pub mod megatron;
-mod names;
 pub mod npy;
-mod prepared;
 mod raw;
 
-pub use detect::{TokenFile, TokenWish};
 pub use dialect::Dialect;
-pub use documents::{BLOCK as DOCUMENTS_BLOCK, BUFFER as DOCUMENTS_BUFFER, Documents};
+pub(crate) use dialect::{check_token, is_token, little, token_dtypes};
 pub use dtype::{ByteOrder, Dtype, Element, Kind};
-pub use find::{Found, find_tokens};
 pub use foreign::{Foreign, HEAD_LEN as FOREIGN_HEAD_LEN, LlmC, Wanted};
-pub(crate) use names::foreign_folder;
-pub use prepared::{Prepared, load as load_manifest};
 pub use raw::{Extent, layout as raw_layout};
 
 use crate::door::{SHAPE, Words};
@@ -43,7 +33,7 @@ use crate::error::{Error, Result};
 use std::path::Path;
 
 /// The hint where a file is shorter than it says.
-const CUT: &str = "an interrupted copy or download?";
+pub(crate) const CUT: &str = "an interrupted copy or download?";
 
 /// Fills a buffer with the bytes at an offset, all of it or an error.
 pub type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;

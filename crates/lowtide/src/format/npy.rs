@@ -14,9 +14,9 @@
 
 use super::literal::{Literals, Wrong};
 use super::{CUT, Container, Dtype, Foreign, Layout, Order, Wanted, shape_text};
-use crate::budget::human;
 use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::error::{Error, Result};
+use crate::size::human;
 use std::borrow::Cow;
 use std::path::Path;
 

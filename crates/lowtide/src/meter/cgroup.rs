@@ -78,7 +78,7 @@ impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cgroup { path, limit } => {
-                write!(f, "the {} of control group {}", crate::budget::human(*limit), path.display())
+                write!(f, "the {} of control group {}", crate::size::human(*limit), path.display())
             }
             Self::Machine => f.write_str("this machine's available memory"),
             Self::HalfOfMemory => f.write_str("half of this machine's memory"),
@@ -217,7 +217,7 @@ fn physical() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::human;
+    use crate::size::human;
 
     const MIB: u64 = 1 << 20;
 

@@ -6,7 +6,7 @@ use super::ending::{By, Killed, Who, signal_name};
 use super::series::Sample;
 use super::trend::{Shape, Trend};
 use super::verdict::{Growth, Sharing, Surroundings, Word};
-use crate::budget::human;
+use crate::size::human;
 
 pub(super) fn sentence(
     word: Word,

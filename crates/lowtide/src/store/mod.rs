@@ -1,48 +1,35 @@
-//! How bytes come in.
+//! How bytes come in: *source* × *way*.
 //!
-//! A [`Store`] fulfils many reads at once into buffers that it does not own. That is all: which rows,
-//! in which order and merged how is decided to the left of it ([`crate::plan`]), and what the bytes
-//! mean is decided in [`crate::format`]. Every store passes the one suite in [`conformance`], and a
-//! store of your own can run it too.
+//! A [`Source`] is which bytes there are: one file, or many end to end. A [`Way`] is how they come. A
+//! [`Store`] is one of each, made by [`open`], and has two methods: it tells its [`Nature`] as data, and it
+//! fulfils many reads at once into buffers that it does not own. It decides nothing: which rows, in which
+//! order, merged how and by how many threads is decided to the left of it, and what came of it goes back as
+//! a [`Report`]. Every way over every source passes the one suite in [`conformance`], and a store of your
+//! own can run it too.
 //!
-//! | store | bytes come by | mapped pages | a file cut under us |
+//! | way | bytes come by | mapped pages | a file cut under us |
 //! |---|---|---|---|
-//! | [`MapStore`] | one map, held | all that was touched | an error, by the handler in [`sigbus`] |
-//! | [`RemapStore`] | a new map for every window | one window | the same |
-//! | [`AdviseStore`] | one map, dropped behind the reader | one window | the same |
-//! | [`ReadStore`] | positioned reads | none | an error: the read comes back short |
-//! | [`DirectStore`] | unbuffered reads, many in flight | none | the same |
-//!
-//! [`FilesStore`] makes one store of many files, end to end.
+//! | [`Way::Map`] | one map, held | all that was touched | an error, by the handler in [`sigbus`] |
+//! | [`Way::Remap`] | a new map for every window | one window | the same |
+//! | [`Way::Advise`] | one map, dropped behind the reader | one window | the same |
+//! | [`Way::Read`] | positioned reads: see [`Manner`] | none | an error: the read comes back short |
+//! | [`Way::Direct`] | unbuffered reads, many in flight | none | the same |
 
 pub mod conformance;
-mod deep;
-mod direct;
-mod files;
-mod map;
-mod model;
-mod read;
+mod resident;
 pub mod sigbus;
 mod source;
-mod uring;
-mod window;
+mod way;
 
-pub use deep::Engine;
-pub use direct::DirectStore;
-pub use files::{Files, FilesStore, Part};
-pub use map::MapStore;
-pub use model::Model;
-pub use read::ReadStore;
-pub use source::Source;
-pub use window::{AdviseStore, RemapStore, WINDOWS, window_for};
+pub(crate) use resident::Resident;
+pub use source::{Files, OneFile, Part, Source};
+pub use way::{DirectStore, Engine, ReadStore, WINDOWS, open, open_file, window_for};
 
-use crate::door::ACCESS;
-use crate::error::{Error, Result};
-use crate::sys;
+pub use crate::options::{Access, Cache, Way};
+
+use crate::error::Result;
 use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// One read: these bytes of the file, into this buffer.
@@ -76,10 +63,7 @@ impl Read<'_> {
     }
 }
 
-/// Longer reads than this are work for a processor, too, and not only for a disk.
-pub(crate) const LONG: usize = 64 << 10;
-
-/// What a read costs in a store, in nanoseconds: the plan merges neighbours where that is cheaper.
+/// What a read costs, in nanoseconds: the plan merges neighbours where that is cheaper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Of one more request, whatever its size.
@@ -90,160 +74,89 @@ pub struct Cost {
     pub waits: bool,
 }
 
+/// What a store is like: all that a decision about it needs to know.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nature {
+    /// What to expect before anything was read.
+    pub prior: Cost,
+    /// Whether costs change with what is in memory, and are to be learned: those of a map do not.
+    pub learns: bool,
+    /// Offsets and lengths of requests that need no copy are multiples of this.
+    pub align: u64,
+    /// Aligned requests may reach up to here: the end of the bytes.
+    pub end: u64,
+    /// How many threads read from memory side by side to good effect.
+    pub hands: usize,
+    /// The same where a disk has to be waited for.
+    pub waiting: usize,
+    /// So many requests one thread has in flight by itself: a second one would only have to be woken.
+    pub in_flight: usize,
+    /// Whether many reads can be in flight together: see [`Manner::Together`].
+    pub together: bool,
+    /// Whether what is read may stay in the page cache, so that streams and asking ahead of time serve it.
+    pub keeps: bool,
+}
+
+/// How a store that knows several ways of doing it makes its reads. Others do as they always do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// One after the other.
+    #[default]
+    OneByOne,
+    /// The same, many of them, and they are expected in memory: threads side by side have descriptors of their own.
+    FromMemory,
+    /// All of them in flight: a disk is waited for. Where that cannot be, one after the other.
+    Together,
+    /// As a stream through the file: what lies between them is wanted too.
+    Stream,
+}
+
+/// How some reads are to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How<'a> {
+    /// In which manner.
+    pub manner: Manner,
+    /// Nobody looks at what was read for a while: copies may go around the processor's caches.
+    pub far: bool,
+    /// What will be read next: a disk can be asked for it now, where that helps.
+    pub coming: &'a [Range<u64>],
+}
+
+/// What came of some reads, beside their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many of them were looked at for whether they came from memory.
+    pub looked: usize,
+    /// How many of those had to wait for a disk.
+    pub missed: usize,
+}
+
+impl Report {
+    /// Of reads whose bytes somebody asked the disk for before: each finds them in memory, sooner or later, and only
+    /// their rate tells. Memory gives 4 GB/s and more.
+    pub fn by_rate(reads: usize, bytes: u64, took: Duration) -> Self {
+        let memory = Duration::from_nanos(bytes / 4 + 5_000 * reads as u64);
+        Self { looked: reads, missed: if took > memory { reads } else { 0 } }
+    }
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Self) {
+        self.looked += other.looked;
+        self.missed += other.missed;
+    }
+}
+
 /// A way for bytes to come in.
 pub trait Store: Send + Sync + fmt::Debug {
+    /// What it is like, now: what a kernel or a filesystem refuses can change it.
+    fn nature(&self) -> Nature;
+
     /// Fulfils every read, or fails; after a failure the buffers' contents are unspecified.
     ///
     /// Reads may come in any order, overlap in the file, or be empty; sorted by offset they cost least.
     ///
     /// # Errors
-    /// [`Error::Truncated`] for a read past the end of the file as it is now.
-    fn read_many(&self, reads: &mut [Read<'_>]) -> Result<()>;
-
-    /// The same, with more said about the reads.
-    ///
-    /// # Errors
-    /// As [`read_many`](Self::read_many).
-    fn read_hinted(&self, reads: &mut [Read<'_>], _hints: Hints) -> Result<()> {
-        self.read_many(reads)
-    }
-
-    /// Told which bytes will be read next, while others are being read: the time to ask a disk for them.
-    fn prepare(&self, _coming: &[Range<u64>]) {}
-
-    /// The bytes to ask for in place of `bytes`, never past the end of the file: a disk reads whole sectors, and
-    /// cutting them costs a copy.
-    fn whole(&self, bytes: Range<u64>) -> Range<u64> {
-        bytes
-    }
-
-    /// What one more request and one more byte cost here, with as many threads as [`threads`](Self::threads).
-    fn cost(&self) -> Cost;
-
-    /// How many threads may call `read_many` at once to good effect, for so many requests in all.
-    fn threads(&self, requests: usize) -> usize;
-
-    /// Told after each piece of work how many requests and bytes it was and how long it took, so that the
-    /// next answer of [`cost`](Self::cost) can be better.
-    fn learn(&self, _requests: usize, _bytes: usize, _took: Duration) {}
-}
-
-/// What the bytes between two reads are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gap {
-    /// Read for nothing.
-    #[default]
-    Lost,
-    /// Wanted soon, and kept in the page cache until then: reading them costs nothing that would not be due later, and
-    /// a stream through the file serves whoever comes after better than reads by themselves.
-    Wanted,
-}
-
-/// What is known of some reads beyond themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hints {
-    /// What lies between them.
-    pub gap: Gap,
-    /// Nobody looks at what was read for a while: copies may go around the processor's caches.
-    pub far: bool,
-}
-
-/// What happens to pages of the file that we bring into the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cache {
-    /// They stay, as the kernel likes.
-    Keep,
-    /// They go; what was there before us stays.
-    Drop,
-}
-
-/// A store, and what it was made for.
-type For = (Access, Cache, Arc<dyn Store>);
-
-/// The stores over one thing, each made on first use.
-#[derive(Debug, Default)]
-pub(crate) struct Made(Mutex<Vec<For>>);
-
-impl Made {
-    /// The store for a way of access; made by `make` where there is none yet.
-    pub(crate) fn get(
-        &self,
-        access: Access,
-        cache: Cache,
-        make: impl FnOnce() -> Result<Arc<dyn Store>>,
-    ) -> Result<Arc<dyn Store>> {
-        let known = |stores: &mut Vec<For>| {
-            stores.iter().find(|(a, c, _)| (*a, *c) == (access, cache)).map(|(.., store)| store.clone())
-        };
-        if let Some(store) = sys::locked(&self.0, known) {
-            return Ok(store);
-        }
-        let store = make()?;
-        // Two threads may have made one at the same time: the first stays.
-        Ok(sys::locked(&self.0, |stores| {
-            known(stores).unwrap_or_else(|| {
-                stores.push((access, cache, store.clone()));
-                store
-            })
-        }))
-    }
-}
-
-/// The ways of access, as users name them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// One memory map, held: what `np.memmap` does, and what grows.
-    Map,
-    /// A new map for every window of the file it walks: nanoGPT's fix.
-    Remap,
-    /// One map, its pages dropped behind the reader: the other well-known fix.
-    Advise,
-    /// Positioned reads: no map at all.
-    Read,
-    /// Unbuffered reads, many in flight, the page cache left alone.
-    Direct,
-    /// Chosen for each iteration, with a reason.
-    #[default]
-    Auto,
-}
-
-impl Access {
-    /// Every way that reads by itself, that is all but `Auto`.
-    pub const MANUAL: [Self; 5] = [Self::Map, Self::Remap, Self::Advise, Self::Read, Self::Direct];
-
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Map => "map",
-            Self::Remap => "remap",
-            Self::Advise => "advise",
-            Self::Read => "read",
-            Self::Direct => "direct",
-            Self::Auto => "auto",
-        }
-    }
-
-    /// Whether it looks at the file through a memory map, and so can be hit by SIGBUS.
-    pub const fn is_mapped(self) -> bool {
-        matches!(self, Self::Map | Self::Remap | Self::Advise)
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Access {
-    type Err = Error;
-
-    fn from_str(word: &str) -> Result<Self> {
-        Self::MANUAL.into_iter().chain([Self::Auto]).find(|a| a.name() == word).ok_or_else(|| {
-            Error::argument(
-                ACCESS.is(word.to_owned()) + " is not a way of access",
-                "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\", \"direct\"",
-            )
-        })
-    }
+    /// [`Error::Truncated`](crate::Error::Truncated) for a read past the end of the file as it is now.
+    fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report>;
 }

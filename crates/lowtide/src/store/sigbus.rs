@@ -5,6 +5,7 @@
 //! A fault anywhere else goes to whoever handled SIGBUS before us. Reads cannot be hit, only maps.
 
 use crate::error::{Error, Result};
+use crate::options::Access;
 use crate::sys;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -183,4 +184,9 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void
             }
         },
     }
+}
+
+/// Whether a way of access could end in SIGBUS because somebody put a handler over ours.
+pub fn unguarded(access: Access) -> bool {
+    access.is_mapped() && !in_place()
 }

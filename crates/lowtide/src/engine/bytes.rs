@@ -1,0 +1,277 @@
+//! Opened bytes, and the ways to them: the only place where facts are gathered before a decision.
+//!
+//! One file, or the data of many end to end; how the caller wants them read, and the budget. Several arrays
+//! can be views of the same bytes. Closing it closes all of them.
+
+use super::choose::{Choice, Facts, Visit};
+use super::lane::{Clock, Lane};
+use crate::budget::Budget;
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::options::{Access, Cache, CacheWish, Way, Wish};
+use crate::store::{self, OneFile, Source, Store, sigbus, window_for};
+use crate::{meter, sys};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// What bytes are made of: files, or a disk that is simulated.
+pub(crate) trait Supply: Send + Sync + fmt::Debug {
+    /// A way to the bytes.
+    fn open(&self, way: Way, cache: Cache, budget: &Budget) -> Result<Arc<dyn Store>>;
+    /// How many there are.
+    fn len(&self) -> u64;
+    /// About how many of them are in the page cache, where that can be known.
+    fn cached(&self) -> Option<u64>;
+    /// Memory that this process can still have, page cache that can be reclaimed included.
+    fn room(&self) -> u64;
+    /// Whether a map of them is answered for.
+    fn is_guarded(&self) -> bool;
+    /// What time it is where they are.
+    fn clock(&self) -> Clock;
+    /// The files, where it is files.
+    fn source(&self) -> Option<&Source>;
+}
+
+impl Supply for Source {
+    fn open(&self, way: Way, cache: Cache, budget: &Budget) -> Result<Arc<dyn Store>> {
+        store::open(self, way, cache, budget)
+    }
+
+    fn len(&self) -> u64 {
+        self.len()
+    }
+
+    fn cached(&self) -> Option<u64> {
+        self.cached()
+    }
+
+    fn room(&self) -> u64 {
+        meter::room().bytes
+    }
+
+    fn is_guarded(&self) -> bool {
+        sigbus::in_place()
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::default()
+    }
+
+    fn source(&self) -> Option<&Source> {
+        Some(self)
+    }
+}
+
+/// How many files are looked into for a fingerprint.
+const PRINTED: usize = 16;
+
+/// Opened bytes.
+#[derive(Debug)]
+pub(crate) struct Data {
+    path: PathBuf,
+    access: Access,
+    cache: CacheWish,
+    budget: Budget,
+    opened: Mutex<Option<Arc<Opened>>>,
+    fingerprint: OnceLock<String>,
+}
+
+/// What `close` lets go.
+#[derive(Debug)]
+struct Opened {
+    supply: Box<dyn Supply>,
+    lanes: Mutex<Vec<(Way, Cache, Arc<Lane>)>>,
+    /// The one for rows that somebody asks for.
+    random: Mutex<Option<Arc<Lane>>>,
+}
+
+impl Data {
+    /// The bytes of some files, to be read as `wish` says. Mapped access is refused where the budget has no room for a
+    /// window: now, not at the first row.
+    pub(crate) fn open(source: Source, wish: Wish) -> Result<Arc<Self>> {
+        let path = source.path().to_owned();
+        Self::over(Box::new(source), path, wish)
+    }
+
+    pub(crate) fn over(supply: Box<dyn Supply>, path: PathBuf, wish: Wish) -> Result<Arc<Self>> {
+        let Wish { access, cache, budget } = wish;
+        let budget = budget.unwrap_or_else(|| Budget::default_for(supply.room()));
+        if access.way().is_some_and(Way::has_windows) {
+            window_for(budget.limit())?;
+        }
+        let opened = Opened { supply, lanes: Mutex::default(), random: Mutex::default() };
+        let opened = Mutex::new(Some(Arc::new(opened)));
+        Ok(Arc::new(Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }))
+    }
+}
+
+/// That a state was taken from this data, by their fingerprints.
+pub(crate) fn same_data(own: &str, of_state: &str) -> Result<()> {
+    if own == of_state {
+        return Ok(());
+    }
+    Err(Error::argument(
+        format!("the state is of other data: its fingerprint is {of_state}, this data's is {own}"),
+        "open the files that the state was taken from, in the same order",
+    ))
+}
+
+impl Data {
+    /// The file, or the first of many.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn cache(&self) -> CacheWish {
+        self.cache
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn source(&self) -> Result<Source> {
+        let nothing = || Error::unsupported("there is no file behind this", "");
+        self.opened()?.supply.source().cloned().ok_or_else(nothing)
+    }
+
+    /// Lets go of the files, and of all ways to them.
+    pub(crate) fn close(&self) {
+        let Some(opened) = sys::locked(&self.opened, Option::take) else { return };
+        // A thread that reads ahead holds on to the file until it notices: a moment.
+        for _ in 0..2_000 {
+            if Arc::strong_count(&opened) == 1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.opened().is_err()
+    }
+
+    /// `interrupt`, and an error once it was closed.
+    pub(crate) fn stop(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.opened()?;
+        interrupt()
+    }
+
+    fn opened(&self) -> Result<Arc<Opened>> {
+        let opened = sys::locked(&self.opened, |opened| opened.clone());
+        opened.ok_or_else(|| Error::Closed { path: self.path.clone() })
+    }
+
+    /// What time it is where the bytes are.
+    pub(crate) fn clock(&self) -> Result<Clock> {
+        Ok(self.opened()?.supply.clock())
+    }
+
+    /// A way to the bytes, made on first use.
+    pub(crate) fn lane(&self, way: Way, cache: Cache) -> Result<Arc<Lane>> {
+        let opened = self.opened()?;
+        let known = |lanes: &mut Vec<(Way, Cache, Arc<Lane>)>| {
+            lanes.iter().find(|(w, c, _)| (*w, *c) == (way, cache)).map(|(.., lane)| lane.clone())
+        };
+        if let Some(lane) = sys::locked(&opened.lanes, known) {
+            return Ok(lane);
+        }
+        let store = opened.supply.open(way, cache, &self.budget)?;
+        let lane = Arc::new(Lane::new(store, opened.supply.clock()));
+        // Two threads may have made one at the same time: the first stays.
+        Ok(sys::locked(&opened.lanes, |lanes| {
+            known(lanes).unwrap_or_else(|| {
+                lanes.push((way, cache, lane.clone()));
+                lane
+            })
+        }))
+    }
+
+    /// What a choice depends on, as it is now, for rows of so many bytes.
+    pub(crate) fn facts(&self, visit: Visit, row: u64) -> Result<Facts> {
+        let opened = self.opened()?;
+        Ok(Facts {
+            access: self.access,
+            cache: self.cache,
+            visit,
+            row,
+            len: opened.supply.len(),
+            cached: opened.supply.cached(),
+            room: opened.supply.room(),
+            budget: self.budget.limit(),
+            direct: self.access == Access::Auto && self.lane(Way::Direct, Cache::Drop).is_ok(),
+            guarded: opened.supply.is_guarded(),
+        })
+    }
+
+    /// How rows of so many bytes are read now.
+    pub(crate) fn choose(&self, visit: Visit, row: u64) -> Result<Choice> {
+        let choice = self.facts(visit, row)?.choose();
+        self.lane(choice.way, choice.cache)?; // fails now where it cannot be
+        log::debug!("{}: access {} because {}", self.path.display(), choice.way, choice.why);
+        Ok(choice)
+    }
+
+    /// The way to rows of so many bytes that somebody asks for, by a choice that is made once.
+    pub(crate) fn random(&self, row: u64) -> Result<Arc<Lane>> {
+        let opened = self.opened()?;
+        if let Some(lane) = sys::locked(&opened.random, |known| known.clone()) {
+            return Ok(lane);
+        }
+        let choice = self.choose(Visit::Random, row)?;
+        let lane = self.lane(choice.way, choice.cache)?;
+        sys::locked(&opened.random, |known| *known = Some(lane.clone()));
+        Ok(lane)
+    }
+
+    /// What these bytes are, in a few hexadecimal digits: `what` they mean, the sizes in order, and the first and last
+    /// 4 KiB of at most [`PRINTED`] files.
+    pub(crate) fn fingerprint(&self, what: &str) -> Result<String> {
+        if let Some(known) = self.fingerprint.get() {
+            return Ok(known.clone());
+        }
+        let digest = fingerprint(&self.source()?, what)?;
+        Ok(self.fingerprint.get_or_init(|| digest).clone())
+    }
+}
+
+fn fingerprint(source: &Source, what: &str) -> Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(what.as_bytes());
+    let print = |hasher: &mut blake3::Hasher, file: &OneFile| {
+        let part = usize::try_from(file.len()).unwrap_or(usize::MAX).min(4096);
+        let mut bytes = vec![0; part];
+        [0, file.len() - part as u64].into_iter().try_for_each(|offset| {
+            file.read_exact(offset, &mut bytes)?;
+            hasher.update(&bytes);
+            Ok(())
+        })
+    };
+    match source {
+        Source::File(file) => {
+            hasher.update(&file.len().to_le_bytes());
+            print(&mut hasher, file)?;
+        }
+        Source::Files(files) => {
+            for part in files.parts() {
+                hasher.update(&(part.bytes.end - part.bytes.start).to_le_bytes());
+            }
+            // Evenly over all of them, the first and the last included.
+            let last = files.count().saturating_sub(1);
+            let mut chosen: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
+            chosen.dedup();
+            chosen.truncate(files.count());
+            for index in chosen {
+                print(&mut hasher, &*files.open(index)?)?;
+            }
+        }
+    }
+    Ok(hasher.finalize().to_hex()[..32].to_owned())
+}

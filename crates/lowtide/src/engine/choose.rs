@@ -1,0 +1,294 @@
+//! `auto`: which way of access, what happens to the page cache, and why. A pure function of the facts.
+
+use super::tuning::{LARGE_ROW, SMALL_ROW};
+use crate::options::{Access, Cache, CacheWish, Way};
+use crate::size::human;
+use crate::store::window_for;
+use crate::sys;
+
+/// In which order rows are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// As they lie in the file.
+    Sequential,
+    /// Shuffled, with look-ahead.
+    Shuffled,
+    /// Whole blocks, shuffled.
+    Blocks,
+    /// As somebody asks for them.
+    Random,
+}
+
+/// What the choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// What was asked for.
+    pub access: Access,
+    /// What was asked for.
+    pub cache: CacheWish,
+    /// The order of rows.
+    pub visit: Visit,
+    /// Bytes of one row.
+    pub row: u64,
+    /// Bytes of the file.
+    pub len: u64,
+    /// Bytes of it in the page cache, if that can be known.
+    pub cached: Option<u64>,
+    /// Memory that this process can still have, page cache that can be reclaimed included.
+    pub room: u64,
+    /// Our own limit.
+    pub budget: u64,
+    /// Whether the filesystem can read unbuffered.
+    pub direct: bool,
+    /// Whether our SIGBUS handler is in place.
+    pub guarded: bool,
+}
+
+/// A way of access, what happens to the page cache, and the reason, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// How bytes come.
+    pub way: Way,
+    /// What happens to what we bring in.
+    pub cache: Cache,
+    /// Whether it was certain, or is to be tried.
+    pub sure: Sure,
+    /// Another way, for the first chunk of a pass.
+    pub first: Option<First>,
+    /// For people.
+    pub why: String,
+}
+
+/// How the first chunk comes, where that is not how the rest does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct First {
+    /// How bytes come.
+    pub way: Way,
+    /// What happens to what we bring in.
+    pub cache: Cache,
+    /// For people.
+    pub why: &'static str,
+}
+
+impl Choice {
+    /// What is chosen for the first chunk of a pass.
+    #[must_use]
+    pub fn at_first(&self) -> Self {
+        match &self.first {
+            Some(First { way, cache, why }) => {
+                Self { way: *way, cache: *cache, sure: Sure::Certain, first: None, why: (*why).into() }
+            }
+            None => self.clone(),
+        }
+    }
+}
+
+/// How sure a choice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sure {
+    /// The facts decide.
+    Certain,
+    /// `advise` or `read`, whichever proves faster: see [`Trial`](super::seen::Trial).
+    Trial,
+}
+
+impl Facts {
+    /// The choice for these facts.
+    pub fn choose(&self) -> Choice {
+        let (cache, because) = self.cache();
+        let (way, sure, why) = match self.access.way() {
+            None if self.is_for_trial() => (
+                Way::Advise,
+                Sure::Trial,
+                "the file is in the page cache, and small rows come through a bounded mapped window or by reads, whichever proves faster".into(),
+            ),
+            None => {
+                let (way, why) = self.automatic(cache);
+                (way, Sure::Certain, why)
+            }
+            Some(way) => (way, Sure::Certain, format!("access={:?} was asked for", self.access.name())),
+        };
+        // A held map keeps its pages from being dropped; unbuffered reads bring nothing in.
+        let cache = match way {
+            Way::Map => Cache::Keep,
+            Way::Direct => Cache::Drop,
+            _ => cache,
+        };
+        let said = self.access != Access::Auto || self.cache != CacheWish::Auto || way == Way::Direct;
+        let why = if said { why } else { format!("{why}; {because}") };
+        Choice { way, cache, sure, first: self.first(way, cache), why }
+    }
+
+    fn cache(&self) -> (Cache, String) {
+        match self.cache {
+            CacheWish::Keep => (Cache::Keep, String::new()),
+            CacheWish::Drop => (Cache::Drop, String::new()),
+            CacheWish::Auto if self.len <= self.room / 2 => (
+                Cache::Keep,
+                format!(
+                    "the page cache may keep it: {} fit in half the room, {}",
+                    human(self.len),
+                    human(self.room / 2)
+                ),
+            ),
+            CacheWish::Auto => (
+                Cache::Drop,
+                format!(
+                    "the page cache is left as found: {} do not fit in half the room, {}",
+                    human(self.len),
+                    human(self.room / 2)
+                ),
+            ),
+        }
+    }
+
+    /// Whether nearly all of the file is in memory already.
+    fn is_warm(&self) -> bool {
+        self.cached.is_some_and(|cached| sys::is_warm(cached, self.len))
+    }
+
+    /// Whether most of the file is in memory: reads are not expected to wait for a disk.
+    fn is_half_warm(&self) -> bool {
+        self.cached.is_some_and(|cached| cached >= self.len / 2)
+    }
+
+    /// The first sweep behind the first chunk of a shuffled pass brings the file in. Rows of a first chunk that came
+    /// through the page cache would be single pages all over it, and where read-ahead meets one it makes no large
+    /// folios any more: every later sweep through a map took five times as long.
+    fn first(&self, way: Way, cache: Cache) -> Option<First> {
+        let brings_in = way == Way::Read && cache == Cache::Keep && !self.is_half_warm();
+        let small = self.visit == Visit::Shuffled && self.row < LARGE_ROW as u64;
+        let why = "the file is not in memory, and the first chunk leaves no single pages in the way of the sweep \
+                   that brings it in";
+        (self.access == Access::Auto && self.direct && brings_in && small).then_some(First {
+            way: Way::Direct,
+            cache: Cache::Drop,
+            why,
+        })
+    }
+
+    /// Whether a pass reads every byte once, in large requests: then nothing is gained by bringing it in.
+    fn is_read_once(&self) -> bool {
+        match self.visit {
+            Visit::Sequential | Visit::Blocks => true,
+            Visit::Shuffled => self.row >= LARGE_ROW as u64,
+            Visit::Random => false,
+        }
+    }
+
+    /// Whether small rows of a file in memory are read ahead, and a mapped window is possible. All of it has to be
+    /// there: a fault waits for its disk alone.
+    fn is_for_trial(&self) -> bool {
+        self.cached.is_some_and(|cached| cached >= self.len / 100 * 99)
+            && matches!(self.visit, Visit::Shuffled | Visit::Blocks)
+            && self.row < SMALL_ROW
+            && self.guarded
+            && window_for(self.budget).is_ok()
+    }
+
+    fn automatic(&self, cache: Cache) -> (Way, String) {
+        if self.is_warm() {
+            return (Way::Read, "the file is in the page cache, and reads copy from there".into());
+        }
+        let memory = match self.cached {
+            Some(_) => "the file is not in memory",
+            // The kernel tells only its owner, or not at all.
+            None => "whether the file is in memory is unknown",
+        };
+        match cache {
+            Cache::Keep if self.is_half_warm() && self.is_read_once() => {
+                (Way::Read, "most of the file is in the page cache, and reads bring in the rest".into())
+            }
+            Cache::Keep if self.is_read_once() && self.direct => (
+                Way::Direct,
+                format!("{memory}, and a deep queue of unbuffered reads is the fastest way through it"),
+            ),
+            Cache::Keep => (Way::Read, format!("{memory}, and many reads at once bring it in")),
+            Cache::Drop if self.direct => (
+                Way::Direct,
+                format!(
+                    "{} are too large to keep in memory, and unbuffered reads leave the page cache alone",
+                    human(self.len)
+                ),
+            ),
+            Cache::Drop => (
+                Way::Read,
+                "the file is too large to keep in memory, and this filesystem has no unbuffered reads".into(),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn facts() -> Facts {
+        Facts {
+            access: Access::Auto,
+            cache: CacheWish::Auto,
+            visit: Visit::Shuffled,
+            row: 512,
+            len: 4 * GIB,
+            cached: Some(0),
+            room: 20 * GIB,
+            budget: 256 << 20,
+            direct: true,
+            guarded: true,
+        }
+    }
+
+    #[test]
+    fn the_choice_follows_the_facts() {
+        let of = |facts: Facts| {
+            let choice = facts.choose();
+            assert!(!choice.why.is_empty());
+            (choice.way, choice.cache)
+        };
+        let warm = Facts { cached: Some(4 * GIB), ..facts() };
+        let tight = Facts { room: GIB, ..facts() };
+        assert_eq!(of(facts()), (Way::Read, Cache::Keep));
+        for visit in [Visit::Sequential, Visit::Blocks] {
+            assert_eq!(of(Facts { visit, ..facts() }), (Way::Direct, Cache::Drop));
+        }
+        assert_eq!(of(Facts { row: 64 << 10, ..facts() }), (Way::Direct, Cache::Drop));
+        assert_eq!(of(Facts { row: 64 << 10, visit: Visit::Random, ..facts() }), (Way::Read, Cache::Keep));
+        assert_eq!(of(warm), (Way::Advise, Cache::Keep));
+        assert_eq!(of(Facts { guarded: false, ..warm }), (Way::Read, Cache::Keep));
+        assert_eq!(of(Facts { budget: 1 << 20, ..warm }), (Way::Read, Cache::Keep));
+        assert_eq!(of(Facts { row: 1 << 20, ..warm }), (Way::Read, Cache::Keep));
+        assert_eq!(of(Facts { visit: Visit::Sequential, ..warm }), (Way::Read, Cache::Keep));
+        assert_eq!(of(tight), (Way::Direct, Cache::Drop));
+        assert_eq!(of(Facts { direct: false, ..tight }), (Way::Read, Cache::Drop));
+        assert_eq!(of(Facts { cached: None, ..tight }), (Way::Direct, Cache::Drop));
+        assert_eq!(of(Facts { cache: CacheWish::Drop, ..facts() }), (Way::Direct, Cache::Drop));
+        assert_eq!(of(Facts { access: Access::Map, ..tight }), (Way::Map, Cache::Keep));
+        assert_eq!(
+            of(Facts { access: Access::Advise, cache: CacheWish::Drop, ..facts() }),
+            (Way::Advise, Cache::Drop)
+        );
+    }
+
+    #[test]
+    fn the_first_chunk_of_a_sweep_that_brings_the_file_in_goes_around_the_page_cache() {
+        let first = |facts: Facts| facts.choose().at_first().way;
+        assert_eq!(first(facts()), Way::Direct);
+        assert!(facts().choose().at_first().why.starts_with("the file is not in memory"));
+        assert_eq!(first(Facts { direct: false, ..facts() }), Way::Read);
+        assert_eq!(first(Facts { cached: Some(3 * GIB), ..facts() }), Way::Read, "most of it is there");
+        assert_eq!(first(Facts { visit: Visit::Random, ..facts() }), Way::Read);
+        assert_eq!(first(Facts { access: Access::Read, ..facts() }), Way::Read, "as was asked for");
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_said_to_be_so() {
+        for visit in [Visit::Sequential, Visit::Shuffled, Visit::Blocks, Visit::Random] {
+            let known = Facts { visit, ..facts() }.choose().why;
+            let unknown = Facts { visit, cached: None, ..facts() }.choose().why;
+            assert!(known.starts_with("the file is not in memory, and"), "{known}");
+            assert!(unknown.starts_with("whether the file is in memory is unknown, and"), "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Which rows of which bytes, in which order: all that a reader needs to know, and that never changes.
+
+use super::bytes::Data;
+use super::choose::{Choice, Visit};
+use super::lane::Lane;
+use super::rows::Rows;
+use super::tuning::SORTED;
+use crate::budget::Budget;
+use crate::error::Result;
+use crate::options::{Access, Cache, Way};
+use crate::order::{Blocks, Draws, Order, Permutation, Sequential, Steps};
+use std::sync::Arc;
+
+/// Which rows, when.
+#[derive(Clone, Debug)]
+pub(crate) enum Pass {
+    /// In file order.
+    Sequential(Sequential),
+    /// Every row anywhere.
+    Exact(Permutation),
+    /// Whole blocks, mixed.
+    Blocks(Blocks),
+    /// Any row, again and again.
+    Draws(Draws),
+}
+
+impl Pass {
+    pub(crate) fn order(&self) -> &dyn Order {
+        match self {
+            Self::Sequential(order) => order,
+            Self::Exact(order) => order,
+            Self::Blocks(order) => order,
+            Self::Draws(order) => order,
+        }
+    }
+
+    pub(crate) fn visit(&self) -> Visit {
+        match self {
+            Self::Sequential(_) => Visit::Sequential,
+            Self::Exact(_) => Visit::Shuffled,
+            Self::Blocks(_) => Visit::Blocks,
+            Self::Draws(_) => Visit::Random,
+        }
+    }
+}
+
+/// Rows of some bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) rows: Rows,
+    pub(crate) data: Arc<Data>,
+    /// Where the bytes are held in memory: how they are read from there, and how they came.
+    pub(crate) held: Option<(Arc<Lane>, Choice)>,
+}
+
+impl Input {
+    pub(crate) fn budget(&self) -> &Budget {
+        self.data.budget()
+    }
+
+    /// A way to the bytes.
+    pub(crate) fn lane(&self, way: Way, cache: Cache) -> Result<Arc<Lane>> {
+        match &self.held {
+            Some((lane, _)) => Ok(lane.clone()),
+            None => self.data.lane(way, cache),
+        }
+    }
+
+    /// How they are read now.
+    pub(crate) fn choose(&self, visit: Visit) -> Result<Choice> {
+        match &self.held {
+            Some((_, choice)) => Ok(choice.clone()),
+            None => self.data.choose(visit, self.rows.row_bytes() as u64),
+        }
+    }
+
+    /// Whether it is ours to choose how they are read.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.held.is_none() && self.data.access() == Access::Auto
+    }
+}
+
+/// Rows to be read, chunk by chunk.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Several arrays with the same rows.
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) pass: Pass,
+    pub(crate) steps: Steps,
+    /// How many chunks may be read before they are asked for.
+    pub(crate) ahead: u64,
+}
+
+impl Job {
+    pub(crate) fn step_rows(&self, step: u64) -> usize {
+        self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
+    }
+
+    /// In which order rows are visited. What is read ahead is sorted; without look-ahead there is nothing to sort.
+    pub(crate) fn visit(&self) -> Visit {
+        match self.pass.visit() {
+            Visit::Shuffled if self.ahead < SORTED => Visit::Random,
+            visit => visit,
+        }
+    }
+
+    /// How each input is read now.
+    pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
+        self.inputs.iter().map(|input| input.choose(self.visit())).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! A store, and what was learned of it.
+
+use super::seen::Costs;
+use crate::error::Result;
+use crate::store::{Cost, How, Nature, Read, Report, Store};
+use crate::sys;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What time it is: by the wall, or by a disk that is simulated.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// Since some moment.
+    Wall(Instant),
+    /// Nanoseconds, counted by whoever makes time pass.
+    #[cfg_attr(not(test), allow(dead_code))]
+    Counted(Arc<AtomicU64>),
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::Wall(Instant::now())
+    }
+}
+
+impl Clock {
+    pub(crate) fn now(&self) -> Duration {
+        match self {
+            Self::Wall(since) => since.elapsed(),
+            Self::Counted(nanos) => Duration::from_nanos(nanos.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Whether a disk was asked for some reads before they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// With the call before.
+    Ahead,
+    /// Now.
+    Now,
+}
+
+/// A store, and what its reads cost as far as that is known. All that read from the same bytes in the same way learn
+/// together.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    store: Arc<dyn Store>,
+    /// What reads cost whatever happens: those of a map, of bytes held in memory.
+    fixed: Option<Cost>,
+    costs: Mutex<Costs>,
+    clock: Clock,
+}
+
+impl Lane {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+        let Nature { prior, learns, .. } = store.nature();
+        Self { store, fixed: (!learns).then_some(prior), costs: Mutex::new(Costs::new(prior)), clock }
+    }
+
+    pub(crate) fn nature(&self) -> Nature {
+        self.store.nature()
+    }
+
+    /// What reads cost now.
+    pub(crate) fn cost(&self) -> Cost {
+        self.fixed.unwrap_or_else(|| sys::locked(&self.costs, |costs| costs.now()))
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// Reads, and remembers what is reported: of reads that a disk was asked for ahead of time, by their rate.
+    pub(crate) fn read(&self, reads: &mut [Read<'_>], how: How<'_>, asked: Asked) -> Result<()> {
+        let began = self.now();
+        let mut report = self.store.read(reads, how)?;
+        if asked == Asked::Ahead && report.looked > 0 {
+            let bytes = reads.iter().map(|read| read.into.len() as u64).sum();
+            report = Report::by_rate(reads.len(), bytes, self.now().saturating_sub(began));
+        }
+        if report != Report::default() {
+            sys::locked(&self.costs, |costs| costs.saw(report));
+        }
+        Ok(())
+    }
+
+    /// Takes into account how long so many requests for so many bytes took.
+    pub(crate) fn learn(&self, requests: usize, bytes: usize, took: Duration) {
+        sys::locked(&self.costs, |costs| costs.learn(requests, bytes, took));
+    }
+}

@@ -1,0 +1,256 @@
+//! From what a user names to the files to look at: files, folders, globs, Megatron's prefixes.
+//!
+//! Every name keeps its place; a folder and a glob are sorted by the bytes of their names. Nothing is
+//! opened here. A folder gives the files that are called like token files and nothing else, not what lies
+//! in folders inside it; what lies beside token files (indexes, `meta.pkl`, checksums) is passed over.
+
+use super::TokenWish;
+use super::detect::{Candidate, Sibling};
+use crate::door::Words;
+use crate::error::{Error, Result};
+use crate::format::{Dialect, Foreign, Wanted};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What lies beside token files and is matched by a careless glob.
+const BESIDE: [&str; 18] = [
+    "idx",
+    "index",
+    "metadata",
+    "loss",
+    "lowtide-documents",
+    "gz",
+    "csv",
+    "json",
+    "jsonl",
+    "txt",
+    "md",
+    "yaml",
+    "yml",
+    "log",
+    "lock",
+    "tmp",
+    "pkl",
+    "py",
+];
+
+/// Words in file names that say which part of a dataset it is.
+const TRAIN: [&str; 2] = ["train", "training"];
+const HELD_OUT: [&str; 7] = ["val", "valid", "validation", "test", "eval", "dev", "heldout"];
+
+/// What one name stands for.
+pub(super) struct Named {
+    pub files: Vec<Candidate>,
+    /// Whether the user chose every file by its own name: then they may be of several dialects.
+    pub each_by_name: bool,
+    pub warning: Option<Words>,
+}
+
+/// Everything that `names` stand for, in their order.
+pub(super) fn expand(names: &[PathBuf], wish: &TokenWish) -> Result<Vec<Named>> {
+    // Where both files of a pair are named (by a shell's glob, say), they are one.
+    let pairs: HashSet<&Path> = names.iter().filter(|name| has(name, "bin")).map(PathBuf::as_path).collect();
+    let twice = |name: &PathBuf| has(name, "idx") && pairs.contains(name.with_extension("bin").as_path());
+    names.iter().filter(|name| !twice(name)).map(|name| one(name, wish)).collect()
+}
+
+fn has(path: &Path, extension: &str) -> bool {
+    path.extension() == Some(OsStr::new(extension))
+}
+
+fn one(name: &Path, wish: &TokenWish) -> Result<Named> {
+    match name.metadata() {
+        Ok(meta) if meta.is_dir() => {
+            if suffixed(name, ".idx").is_file() {
+                return Err(Error::argument(
+                    format!(
+                        "{}: this is a folder, and {}.idx makes it a prefix of Megatron's too",
+                        name.display(),
+                        name.display()
+                    ),
+                    "name the folder with a / at its end, or the .idx",
+                ));
+            }
+            folder(name, wish)
+        }
+        Ok(_) => Ok(Named { files: vec![file(name, wish)?], each_by_name: true, warning: None }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => missing(name, wish, error),
+        Err(error) => Err(Error::io(name, "look at the file", error)),
+    }
+}
+
+/// A file, by its own name.
+fn file(name: &Path, wish: &TokenWish) -> Result<Candidate> {
+    if has(name, "idx") {
+        if wish.dialect.is_some_and(|dialect| dialect != Dialect::Megatron) {
+            return Err(Error::argument(
+                format!("{}: an index holds no tokens", name.display()),
+                "name the .bin beside it",
+            ));
+        }
+        return Ok(pair(name));
+    }
+    let stem = name.file_stem().map(Path::new);
+    let of = |extension| has(name, extension) && stem.is_some_and(|stem| has(stem, "ds"));
+    if of("index") || of("metadata") {
+        return Err(Error::argument(
+            format!("{}: datatrove's tokens are not in this file", name.display()),
+            format!("name {}", name.with_extension("").display()),
+        ));
+    }
+    Ok(Candidate { path: name.to_owned(), index: Sibling::Unknown, dialect: None })
+}
+
+/// Megatron's pair, by its index.
+fn pair(index: &Path) -> Candidate {
+    let (path, dialect) = (index.with_extension("bin"), Some(Dialect::Megatron));
+    Candidate { path, index: Sibling::Present, dialect }
+}
+
+/// No such file: a prefix, a glob, or a mistake.
+fn missing(name: &Path, wish: &TokenWish, error: io::Error) -> Result<Named> {
+    let index = suffixed(name, ".idx");
+    if wish.dialect.is_none_or(|dialect| dialect == Dialect::Megatron) && index.is_file() {
+        return Ok(Named { files: vec![pair(&index)], each_by_name: true, warning: None });
+    }
+    if name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte)) {
+        return glob(name, wish);
+    }
+    let error = Error::io(name, "open the file", error);
+    let data = suffixed(name, ".bin");
+    Err(if data.is_file() { error.with_hint(format!("there is {}", data.display())) } else { error })
+}
+
+fn suffixed(name: &Path, suffix: &str) -> PathBuf {
+    let mut whole = name.as_os_str().to_owned();
+    whole.push(suffix);
+    whole.into()
+}
+
+/// The kind of a folder that is neither an array nor tokens, as far as the names in it tell.
+pub(crate) fn foreign_folder(path: &Path) -> Option<Foreign> {
+    let names: Vec<OsString> = path.read_dir().ok()?.flatten().map(|entry| entry.file_name()).collect();
+    Foreign::of_folder(names.iter().map(OsString::as_os_str))
+}
+
+fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
+    let failed = |error| Error::io(path, "list the folder", error);
+    let (mut names, mut folders) = (Vec::new(), false);
+    for entry in path.read_dir().map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        if name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        // A link may lead to a file: a download cache is full of those.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            folders = true;
+        } else {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let extensions: &[&str] = wish.dialect.map_or(&["bin", "npy", "ds"], Dialect::extensions);
+    let chosen: Vec<&OsString> =
+        names.iter().filter(|name| extensions.iter().any(|end| has(Path::new(name), end))).collect();
+    if chosen.is_empty() {
+        if let Some(kind) = foreign_folder(path) {
+            return Err(kind.refused(path, Wanted::Tokens));
+        }
+        let ends: Vec<String> = extensions.iter().map(|end| format!(".{end}")).collect();
+        let inside = if folders { ", and folders inside it are not searched" } else { "" };
+        return Err(Error::argument(
+            format!("{}: no token files in this folder", path.display()),
+            format!("they end in {}{inside}; a glob finds others", ends.join(" or ")),
+        ));
+    }
+    refuse_mixed_parts(path, &chosen)?;
+    let sibling = |name: &OsStr, end: &str| {
+        names.binary_search(&Path::new(name).with_extension(end).into_os_string()).is_ok()
+    };
+    let alone = names.iter().find(|name| has(Path::new(name), "idx") && !sibling(name, "bin"));
+    let warning =
+        alone.map(|name| Words::from(format!("{}: there is no .bin beside it", path.join(name).display())));
+    let files = chosen.into_iter().map(|name| {
+        let index = if sibling(name, "idx") { Sibling::Present } else { Sibling::Absent };
+        Candidate { path: path.join(name), index, dialect: None }
+    });
+    Ok(Named { files: files.collect(), each_by_name: false, warning })
+}
+
+/// nanoGPT, llm.c and build-nanogpt keep training and validation files in one folder: as one stream they
+/// would be trained on and then measured with.
+fn refuse_mixed_parts(path: &Path, names: &[&OsString]) -> Result<()> {
+    let part = |words: &[&str]| {
+        names.iter().find(|name| {
+            let stem = Path::new(name).file_stem().unwrap_or_default().as_bytes().to_ascii_lowercase();
+            stem.split(|byte| !byte.is_ascii_alphabetic())
+                .any(|piece| words.iter().any(|word| word.as_bytes() == piece))
+        })
+    };
+    match (part(&TRAIN), part(&HELD_OUT)) {
+        (Some(train), Some(held_out)) if train != held_out => Err(Error::argument(
+            format!(
+                "{}: the folder holds {} and {}, which are not meant as one stream",
+                path.display(),
+                train.display(),
+                held_out.display()
+            ),
+            format!("name the files, or a glob such as {:?}", path.join("*train*").display().to_string()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn glob(pattern: &Path, wish: &TokenWish) -> Result<Named> {
+    let wrong = |what: &str, hint: &str| {
+        Err(Error::argument(format!("{}: {what}", pattern.display()), hint.to_owned()))
+    };
+    let Some(text) = pattern.to_str() else {
+        return wrong("a glob must be UTF-8", "name the files instead");
+    };
+    let options = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let paths = match glob::glob_with(text, options) {
+        Ok(paths) => paths,
+        Err(error) => return wrong(&format!("not a glob: {}", error.msg), ""),
+    };
+    let mut found = Vec::new();
+    for path in paths {
+        // A folder that cannot be read must not silently lose its shards.
+        found.push(path.map_err(|error| {
+            let path = error.path().to_owned();
+            Error::io(&path, "list the folder", error)
+        })?);
+    }
+    if found.is_empty() {
+        return wrong("no file matches", "");
+    }
+    found.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
+    let matched = |path: &Path| found.binary_search_by(|one| one.as_os_str().cmp(path.as_os_str())).is_ok();
+    let beside = |path: &Path| BESIDE.iter().any(|end| has(path, end));
+    let mut files = Vec::new();
+    for path in &found {
+        if has(path, "idx") && !matched(&path.with_extension("bin")) && path.is_file() {
+            files.push(file(path, wish)?);
+        } else if !beside(path) && !path.is_dir() {
+            let index = if has(path, "bin") && matched(&path.with_extension("idx")) {
+                Sibling::Present
+            } else {
+                Sibling::Unknown
+            };
+            files.push(Candidate { path: path.clone(), index, dialect: None });
+        }
+    }
+    if files.is_empty() {
+        let example = found[0].display();
+        return wrong(&format!("no token files among what matches, such as {example}"), "");
+    }
+    Ok(Named { files, each_by_name: false, warning: None })
+}

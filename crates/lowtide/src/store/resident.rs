@@ -1,0 +1,46 @@
+//! Bytes that are held in memory: as a store like any other.
+
+use super::{Cost, How, Nature, Read, Report, Store};
+use crate::budget::pool::Block;
+use crate::error::{Error, Result};
+use crate::sys;
+use std::path::PathBuf;
+
+/// All bytes of something, in a block.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    /// Where they came from, for messages.
+    pub(crate) path: PathBuf,
+    pub(crate) block: Block,
+}
+
+/// A row costs a miss of the processor's cache.
+const HELD: Cost = Cost { request: 100.0, byte: 0.1, waits: false };
+
+impl Store for Resident {
+    fn nature(&self) -> Nature {
+        let threads = sys::cores().min(2);
+        Nature {
+            prior: HELD,
+            learns: false,
+            align: 1,
+            end: u64::MAX,
+            hands: threads,
+            waiting: threads,
+            in_flight: 0,
+            together: false,
+            keeps: false,
+        }
+    }
+
+    fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {
+        for read in reads {
+            let (offset, end, found) = (read.offset, read.end(), self.block.len() as u64);
+            let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+            let bytes = bytes.and_then(|(offset, end)| self.block.get(offset..end));
+            let cut = || Error::Truncated { path: self.path.clone(), offset, end, found };
+            read.into.copy_from_slice(bytes.ok_or_else(cut)?);
+        }
+        Ok(Report::default())
+    }
+}

@@ -1,0 +1,295 @@
+//! Many files end to end, as one stream of bytes.
+//!
+//! [`Files`] knows where each file's part of the stream begins, and keeps some of them open, with what ways of
+//! access have made for them. Reads are handed on file by file, in the order of the stream, so that a
+//! look-ahead over the whole of it opens each file once.
+
+use super::OneFile;
+use crate::error::{Error, Result};
+use crate::store::Read;
+use crate::sys;
+use std::any::Any;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What one file adds to the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The file.
+    pub path: PathBuf,
+    /// Which bytes of it.
+    pub bytes: Range<u64>,
+}
+
+/// Files, end to end.
+#[derive(Debug)]
+pub struct Files {
+    parts: Vec<Part>,
+    /// Where each part ends in the stream.
+    ends: Vec<u64>,
+    /// How many files are kept open.
+    pub(in crate::store) most: usize,
+    kept: Mutex<Open>,
+}
+
+/// The files that are open, and what was seen of the others.
+#[derive(Debug, Default)]
+struct Open {
+    files: HashMap<usize, (u64, Arc<Kept>)>,
+    /// Device and inode of every file that was ever open: a file put in its place is other data.
+    seen: HashMap<usize, (u64, u64)>,
+    clock: u64,
+}
+
+impl Open {
+    /// Takes the file out that was not used for longest.
+    fn oldest(&mut self) -> Option<Arc<Kept>> {
+        let oldest = self.files.iter().min_by_key(|(_, (used, _))| *used).map(|(&i, _)| i)?;
+        self.files.remove(&oldest).map(|(_, file)| file)
+    }
+}
+
+/// An open file, and what ways of access keep with it for as long as it is open.
+#[derive(Debug)]
+pub(in crate::store) struct Kept {
+    pub(in crate::store) file: Arc<OneFile>,
+    with_it: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Kept {
+    /// What is kept with the file of this type, the one that `is` it; made where there is none yet.
+    pub(in crate::store) fn get<T: Any + Send + Sync>(
+        &self,
+        is: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let known = |all: &mut Vec<Arc<dyn Any + Send + Sync>>| {
+            all.iter().filter_map(|one| one.clone().downcast::<T>().ok()).find(|one| is(one))
+        };
+        if let Some(known) = sys::locked(&self.with_it, known) {
+            return Ok(known);
+        }
+        let new = Arc::new(make()?);
+        // Two threads may have made one at the same time: the first stays.
+        Ok(sys::locked(&self.with_it, |all| {
+            known(all).unwrap_or_else(|| {
+                all.push(new.clone());
+                new
+            })
+        }))
+    }
+}
+
+/// Descriptors of one open file: its own, and one for unbuffered reads.
+const DESCRIPTORS: u64 = 2;
+/// More than this many open files gain nothing.
+const MOST: u64 = 1024;
+
+impl Files {
+    /// Of these parts; empty ones are fine.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where they have more bytes than 63 bits can count.
+    pub fn new(parts: Vec<Part>) -> Result<Self> {
+        let mut end = 0_u64;
+        let mut ends = Vec::with_capacity(parts.len());
+        for part in &parts {
+            end = part
+                .bytes
+                .end
+                .checked_sub(part.bytes.start)
+                .and_then(|len| end.checked_add(len))
+                .filter(|&end| i64::try_from(end).is_ok())
+                .ok_or_else(|| {
+                    Error::argument("the files together have more bytes than 63 bits can count", "")
+                })?;
+            ends.push(end);
+        }
+        // Half of what the process may open is for others.
+        let most = sys::descriptor_limit() / 2 / DESCRIPTORS;
+        let most = usize::try_from(most.clamp(1, MOST)).unwrap_or(1);
+        Ok(Self { parts, ends, most, kept: Mutex::default() })
+    }
+
+    /// How many files.
+    pub fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The parts, in order.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Bytes of the stream.
+    pub fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Whether the stream has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many files each of so many threads may hold open at once.
+    pub(in crate::store) fn at_once(&self, threads: usize) -> usize {
+        (self.most / threads.max(1)).max(1)
+    }
+
+    /// The open file at `index`; the one that was not used for longest is closed for it.
+    pub(in crate::store) fn file(&self, index: usize) -> Result<Arc<Kept>> {
+        let known = sys::locked(&self.kept, |open| {
+            open.clock += 1;
+            let (used, file) = open.files.get_mut(&index)?;
+            *used = open.clock;
+            Some(file.clone())
+        });
+        if let Some(file) = known {
+            return Ok(file);
+        }
+        let file = self.opened(|| OneFile::open(&self.parts[index].path))?;
+        let meta = file.file().metadata().map_err(|e| Error::io(file.path(), "look at the file", e))?;
+        let identity = (meta.dev(), meta.ino());
+        let file = Arc::new(Kept { file: Arc::new(file), with_it: Mutex::default() });
+        let (seen, closed) = sys::locked(&self.kept, |open| {
+            let seen = *open.seen.entry(index).or_insert(identity);
+            let closed = if open.files.len() >= self.most { open.oldest() } else { None };
+            open.files.insert(index, (open.clock, file.clone()));
+            (seen, closed)
+        });
+        drop(closed); // unmapped and closed outside the lock
+        if seen != identity {
+            sys::locked(&self.kept, |open| open.files.remove(&index));
+            return Err(Error::Format {
+                path: self.parts[index].path.clone(),
+                offset: 0,
+                expected: "the file that was there before".into(),
+                found: "another one in its place".into(),
+                hint: "open the files again".into(),
+            });
+        }
+        Ok(file)
+    }
+
+    /// What `open` opens. Where others left the process no descriptor for it, files that were not used for
+    /// longest are closed until there is one.
+    pub(in crate::store) fn opened<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match open() {
+                Err(e) if e.is_for_want_of_descriptors() => {
+                    if sys::locked(&self.kept, Open::oldest).is_none() {
+                        return Err(e);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The file that holds byte `at` of the stream.
+    fn holder(&self, at: u64) -> usize {
+        self.ends.partition_point(|&end| end <= at)
+    }
+
+    /// Where the part at `index` begins in the stream.
+    fn start(&self, index: usize) -> u64 {
+        index.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
+    /// Reads of the stream as reads of the files, in their order.
+    pub(in crate::store) fn split<'a>(
+        &self,
+        reads: &'a mut [Read<'_>],
+    ) -> Result<Vec<(usize, Vec<Read<'a>>)>> {
+        if let Some(read) = reads.iter().find(|read| read.end() > self.len() && !read.into.is_empty()) {
+            let (path, found) = (self.parts.last().map(|part| part.path.clone()), self.len());
+            let path = path.unwrap_or_default();
+            return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
+        }
+        if !reads.is_sorted_by_key(|read| read.offset) {
+            reads.sort_unstable_by_key(|read| read.offset);
+        }
+        let mut groups: Vec<(usize, Vec<Read<'a>>)> = Vec::new();
+        for read in reads {
+            let (mut at, mut into) = (read.offset, &mut *read.into);
+            while !into.is_empty() {
+                let index = self.holder(at);
+                let left = usize::try_from(self.ends[index] - at).unwrap_or(usize::MAX);
+                let (mine, rest) = into.split_at_mut(left.min(into.len()));
+                let offset = self.parts[index].bytes.start + (at - self.start(index));
+                (at, into) = (at + mine.len() as u64, rest);
+                let piece = Read { offset, into: mine };
+                // A read that crosses into the next file may be followed by one that does not.
+                match groups.iter_mut().rev().take(2).find(|(i, _)| *i == index) {
+                    Some((_, reads)) => reads.push(piece),
+                    None => groups.push((index, vec![piece])),
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The byte ranges of the files under some ranges of the stream.
+    pub(in crate::store) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
+        let mut groups: Vec<(usize, Vec<Range<u64>>)> = Vec::new();
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end.min(self.len()) {
+                let index = self.holder(at);
+                let end = range.end.min(self.ends[index]);
+                let shift = |at: u64| self.parts[index].bytes.start + (at - self.start(index));
+                if groups.last().is_none_or(|(i, _)| *i != index) {
+                    groups.push((index, Vec::new()));
+                }
+                if let Some((_, ranges)) = groups.last_mut() {
+                    ranges.push(shift(at)..shift(end));
+                }
+                at = end;
+            }
+        }
+        groups
+    }
+
+    /// About how many bytes of the stream are in the page cache, from a sample of the files.
+    ///
+    /// # Errors
+    /// As [`sys::cached_bytes`]; an error of the system where a file cannot be opened.
+    pub fn cached_estimate(&self) -> Result<u64> {
+        const FILES: usize = 16;
+        let step = self.parts.len().div_ceil(FILES).max(1);
+        let (mut cached, mut bytes) = (0_u64, 0_u64);
+        for index in (0..self.parts.len()).step_by(step) {
+            let file = self.file(index)?;
+            let failed = |e| Error::io(file.file.path(), "ask for what is in the page cache", e);
+            cached += sys::cached_estimate(&*file.file, file.file.len()).map_err(failed)?;
+            bytes += file.file.len();
+        }
+        let share = cached as f64 / bytes.max(1) as f64;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a length
+        Ok((share * self.len() as f64) as u64)
+    }
+
+    /// The open file at `index`, for those who want to ask the kernel about it.
+    ///
+    /// # Errors
+    /// What the system says, such as that it is not there any more.
+    pub fn open(&self, index: usize) -> Result<Arc<OneFile>> {
+        Ok(self.file(index)?.file.clone())
+    }
+
+    /// The first file, for messages.
+    pub fn path(&self) -> &Path {
+        self.parts.first().map_or(Path::new(""), |part| &part.path)
+    }
+}
+
+#[cfg(test)]
+impl Files {
+    /// How many files are open now.
+    pub(in crate::store) fn open_now(&self) -> usize {
+        sys::locked(&self.kept, |open| open.files.len())
+    }
+}

@@ -1,0 +1,202 @@
+//! Many reads in flight: the pieces that a ring of io_uring reads, and rings that wait for the next ones.
+
+use super::uring::{Ring, Way};
+use crate::error::{Error, Result};
+use crate::store::{OneFile, Read, Report};
+use crate::sys;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Requests in flight in one ring: 32 gave 67,000 a second, 128 gave 74,000, two rings of 64 twice that.
+pub const DEPTH: usize = 64;
+
+/// How requests reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// io_uring. Linux 5.6.
+    Uring,
+    /// Threads that each wait for one read.
+    Threads,
+}
+
+impl Engine {
+    /// io_uring if this process may use it. Asked anew each time: seccomp can change its answer.
+    pub fn available() -> Self {
+        if Ring::works() { Self::Uring } else { Self::Threads }
+    }
+}
+
+/// A read, or a part of one, and the file it is of.
+pub(super) struct Piece<'a> {
+    pub(super) source: &'a OneFile,
+    /// The source, or the same file opened for unbuffered reads.
+    pub(super) file: &'a File,
+    /// Of offsets and lengths that `file` can read.
+    pub(super) align: usize,
+    pub(super) read: Read<'a>,
+}
+
+impl<'a> Piece<'a> {
+    /// A read through the page cache: straight to its place, whatever that is.
+    pub(super) fn buffered(source: &'a OneFile, read: Read<'a>) -> Self {
+        Self { source, file: source.file(), align: 1, read }
+    }
+
+    /// Bytes between the aligned offset and the read's.
+    fn lead(&self) -> usize {
+        usize::try_from(self.read.offset % self.align as u64).unwrap_or(0)
+    }
+
+    /// The aligned offset, and the bytes from there to the aligned end.
+    pub(super) fn place(&self) -> (u64, usize) {
+        let lead = self.lead();
+        (self.read.offset - lead as u64, (lead + self.read.into.len()).next_multiple_of(self.align))
+    }
+
+    /// Offset, length and memory as the disk wants them need no bounce buffer.
+    pub(super) fn way(&self) -> Way {
+        let Read { into, .. } = &self.read;
+        let aligned = self.lead() == 0
+            && into.len().is_multiple_of(self.align)
+            && into.as_ptr().addr().is_multiple_of(self.align);
+        if aligned { Way::Straight } else { Way::Bounce }
+    }
+
+    /// What came of it: `got` bytes from the aligned offset on, in `slot`.
+    pub(super) fn take(&mut self, slot: &[u8], got: usize) -> Result<()> {
+        let lead = self.lead();
+        let Read { offset, into } = &mut self.read;
+        if got >= lead + into.len() {
+            into.copy_from_slice(&slot[lead..lead + into.len()]);
+            return Ok(());
+        }
+        // Short: the end of the file, or a signal. An ordinary read tells which.
+        self.source.read_exact(*offset, into)
+    }
+
+    /// Reads it by itself, through `slot`.
+    pub(super) fn read_alone(&mut self, slot: &mut [u8]) -> Result<()> {
+        let (offset, span) = self.place();
+        loop {
+            match self.file.read_at(&mut slot[..span], offset) {
+                Ok(got) => return self.take(slot, got),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
+            }
+        }
+    }
+}
+
+/// That no read, widened to `align`, ends where the kernel would only say "invalid argument".
+pub(super) fn check_ends(pieces: &[Piece<'_>]) -> Result<()> {
+    let beyond =
+        |piece: &&Piece<'_>| i64::try_from(piece.read.end().saturating_add(piece.align as u64)).is_err();
+    match pieces.iter().find(beyond) {
+        Some(Piece { source, read, .. }) => Err(source.cut(read, source.len_now()?)),
+        None => Ok(()),
+    }
+}
+
+/// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
+#[derive(Debug, Default)]
+pub(super) struct Rings(Mutex<(u64, Vec<Ring>)>);
+
+impl Rings {
+    /// One of them, if there is one.
+    pub(super) fn take(&self) -> Option<Ring> {
+        sys::locked(&self.0, |(generation, rings)| {
+            if *generation != sys::generation() {
+                std::mem::forget(std::mem::take(rings)); // the parent's: not even closing them is ours
+                *generation = sys::generation();
+            }
+            rings.pop()
+        })
+    }
+
+    /// Keeps one for the next time.
+    pub(super) fn put(&self, ring: Ring) {
+        sys::locked(&self.0, |(_, rings)| rings.push(ring));
+    }
+}
+
+/// One read in so many is asked whether its bytes are in memory: the question costs a tenth of the read.
+pub(super) const ASKED: usize = 8;
+
+/// Reads through the page cache that are in flight together.
+///
+/// Asking for all of them ahead of time (`FADV_WILLNEED`) reached a third of what the disk can do: a thread still had to
+/// sleep for each.
+#[derive(Debug, Default)]
+pub(super) struct Deep {
+    /// A [`Known`]. Not a lock that is held while the question is asked: a child forked then would wait for it.
+    known: AtomicU8,
+}
+
+/// The rings of them all: a ring is a descriptor, and there may be thousands of files.
+static RINGS: Rings = Rings(Mutex::new((0, Vec::new())));
+
+/// Whether there is a ring to read through.
+#[repr(u8)]
+enum Known {
+    Nothing,
+    Works,
+    /// Or the filesystem cannot tell what is in memory: such a one has threads wait for it in the kernel, too.
+    Refused,
+}
+
+impl Deep {
+    /// Whether there is a ring for it.
+    pub(super) fn works(&self) -> bool {
+        let known = self.known.load(Ordering::Relaxed);
+        if known != Known::Nothing as u8 {
+            return known == Known::Works as u8;
+        }
+        let works = Engine::available() == Engine::Uring;
+        self.learn(if works { Known::Works } else { Known::Refused });
+        works
+    }
+
+    fn learn(&self, known: Known) {
+        self.known.store(known as u8, Ordering::Relaxed);
+    }
+
+    /// Reads every piece, and says how many were in memory. `None` where no ring is to be had.
+    pub(super) fn read(&self, mut pieces: Vec<Piece<'_>>) -> Result<Option<Report>> {
+        pieces.retain(|piece| !piece.read.into.is_empty());
+        check_ends(&pieces)?;
+        let Some(path) = pieces.first().map(|piece| piece.source.path()) else {
+            return Ok(Some(Report::default()));
+        };
+        if !self.works() {
+            return Ok(None);
+        }
+        let Some(mut ring) = RINGS.take().or_else(|| Ring::new(DEPTH, None).ok()) else {
+            self.learn(Known::Refused);
+            return Ok(None);
+        };
+        let (mut number, mut report) = (0, Report::default());
+        pieces.retain_mut(|Piece { file, read, .. }| {
+            number += 1;
+            if number % ASKED != 1 {
+                return true;
+            }
+            let answer = sys::read_cached(*file, read.into, read.offset);
+            if answer.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EOPNOTSUPP)) {
+                self.learn(Known::Refused);
+            }
+            let there = answer.is_ok_and(|got| got == read.into.len());
+            report += Report { looked: 1, missed: usize::from(!there) };
+            !there
+        });
+        if !self.works() {
+            return Ok(None);
+        }
+        let longest = pieces.iter().map(|piece| piece.read.into.len()).max().unwrap_or(0);
+        ring.run(longest, &mut pieces, |e| Error::io(path, "read the file", e))?;
+        RINGS.put(ring);
+        Ok(Some(report))
+    }
+}

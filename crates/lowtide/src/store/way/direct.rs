@@ -1,0 +1,345 @@
+//! Unbuffered reads, many in flight: cold data larger than memory. The page cache is left alone.
+//!
+//! Reads are cut into aligned pieces that go through bounce buffers of the budget (where they are not aligned
+//! as they are), up to [`DEPTH`] at a time, by io_uring or, where that is refused (containers, old kernels), by a pool of threads. What
+//! somebody has in the page cache is read from the disk all the same: a read through the page cache could
+//! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
+//! [`DirectStore::new`] says so.
+
+use super::deep::{DEPTH, Engine, Piece, Rings, check_ends};
+use super::uring::Ring;
+use crate::budget::Budget;
+use crate::budget::pool::Block;
+use crate::door::{ACCESS, CACHE};
+use crate::error::{Error, Result};
+use crate::store::{Cost, Files, How, Nature, OneFile, Read, Report, Source, Store};
+use crate::sys;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// Threads where there is no ring.
+const THREADS: usize = 16;
+/// The largest piece: 16 of them in flight fill our disk.
+const LARGEST: usize = 512 << 10;
+/// Bounce buffers of one ring, where the budget allows.
+const BOUNCE: usize = 4 << 20;
+/// Rings for each core: while what came through one is scattered, the others keep the disk busy.
+const RINGS: usize = 2;
+/// Files up to this size keep no descriptor but their own.
+const SMALL: u64 = 4 << 20;
+/// Less than this makes no sense.
+const SMALLEST_BOUNCE: usize = 128 << 10;
+
+/// The least that pieces of this alignment can go through: both ends of one may have to be aligned. Where the kernel
+/// does not say what it needs, that is a page, and on aarch64 a page may be 64 KiB.
+fn smallest_bounce(align: usize) -> usize {
+    SMALLEST_BOUNCE.max(4 * align)
+}
+
+/// What all of these pieces can be read with.
+fn widest(pieces: &[Piece<'_>]) -> usize {
+    pieces.iter().map(|piece| piece.align).max().unwrap_or(1)
+}
+
+/// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
+const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
+
+/// A file opened for unbuffered reads.
+#[derive(Debug)]
+pub(super) struct DirectFile {
+    source: Arc<OneFile>,
+    file: File,
+    align: usize,
+}
+
+impl DirectFile {
+    pub(super) fn new(source: Arc<OneFile>) -> Result<Self> {
+        let unsupported = |why: &str| {
+            Error::unsupported(
+                format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
+                ACCESS.is("read")
+                    + " with "
+                    + CACHE.is("drop")
+                    + " is the next best way, and what "
+                    + ACCESS.is("auto")
+                    + " takes",
+            )
+        };
+        let file = source.reopen(OFlags::DIRECT).map_err(|e| {
+            let refused = unsupported(&format!("opening with O_DIRECT gave: {e}"));
+            let e = Error::io(source.path(), "open the file", e);
+            if e.is_for_want_of_descriptors() { e } else { refused }
+        })?;
+        let align =
+            sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
+        Ok(Self { source, file, align })
+    }
+
+    fn piece<'a>(&'a self, read: Read<'a>) -> Piece<'a> {
+        Piece { source: &self.source, file: &self.file, align: self.align, read }
+    }
+}
+
+/// One file, opened for unbuffered reads when the first one comes: arrays whose rows come through the page cache ask
+/// only whether they could come around it, and descriptors are few.
+#[derive(Debug)]
+struct Alone {
+    source: Arc<OneFile>,
+    align: usize,
+    file: OnceLock<DirectFile>,
+}
+
+impl Alone {
+    fn new(source: Arc<OneFile>) -> Result<Self> {
+        let align = DirectFile::new(source.clone())?.align;
+        Ok(Self { source, align, file: OnceLock::new() })
+    }
+
+    /// Lends the file. A small one is not kept open: it is read in a few requests, and there may be thousands of them.
+    fn with<T>(&self, read: impl FnOnce(&DirectFile) -> Result<T>) -> Result<T> {
+        if let Some(file) = self.file.get() {
+            return read(file);
+        }
+        let file = DirectFile::new(self.source.clone())?;
+        if self.is_small() { read(&file) } else { read(self.file.get_or_init(|| file)) }
+    }
+
+    fn is_small(&self) -> bool {
+        self.source.len() <= SMALL
+    }
+}
+
+/// One file of many, opened for unbuffered reads.
+fn direct_file(files: &Files, index: usize) -> Result<Arc<DirectFile>> {
+    let kept = files.file(index)?;
+    kept.get(|_: &DirectFile| true, || files.opened(|| DirectFile::new(kept.file.clone())))
+}
+
+/// What is read.
+#[derive(Debug)]
+enum Over {
+    One(Alone),
+    Many(Arc<Files>),
+}
+
+/// Reads with `O_DIRECT`.
+#[derive(Debug)]
+pub struct DirectStore {
+    over: Over,
+    engine: Engine,
+    budget: Budget,
+    rings: Rings,
+}
+
+impl DirectStore {
+    /// Over one file, or many, whose requests are in flight together.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the filesystem cannot read unbuffered, [`Error::Budget`] where there is
+    /// no room for bounce buffers. Of many files only the first is looked at; the others are opened when they
+    /// are read.
+    pub fn new(source: &Source, budget: &Budget, engine: Engine) -> Result<Self> {
+        let over = match source {
+            Source::File(file) => Over::One(Alone::new(file.clone())?),
+            Source::Files(files) => {
+                if files.count() > 0 {
+                    direct_file(files, 0)?;
+                }
+                Over::Many(files.clone())
+            }
+        };
+        Self::over(over, budget, engine)
+    }
+
+    fn over(over: Over, budget: &Budget, engine: Engine) -> Result<Self> {
+        if budget.limit() < 4 * SMALLEST_BOUNCE as u64 {
+            return Err(Error::Budget {
+                what: ACCESS.is("direct").into(),
+                needs: 4 * SMALLEST_BOUNCE as u64,
+                limit: budget.limit(),
+                hint: ACCESS.is("read") + " works in any budget",
+            });
+        }
+        Ok(Self { over, engine, budget: budget.clone(), rings: Rings::default() })
+    }
+
+    /// The most rings that read at once.
+    pub(crate) const RINGS_AT_MOST: usize = 2 * RINGS;
+
+    /// What a ring's bounce buffer may take of a budget: a sixteenth for all of them.
+    pub(crate) fn bounce_share(limit: u64) -> usize {
+        usize::try_from(limit / 16 / Self::RINGS_AT_MOST as u64).unwrap_or(BOUNCE).min(BOUNCE)
+    }
+
+    /// How requests reach the kernel.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Memory for pieces in flight: as much as the budget gives.
+    fn bounce(&self, align: usize) -> Result<Block> {
+        let smallest = smallest_bounce(align);
+        let mut len = Self::bounce_share(self.budget.limit()).max(smallest);
+        loop {
+            if let Some(block) = Block::counted(&self.budget, len)? {
+                return Ok(block);
+            }
+            if len <= smallest {
+                // Everything is in use, and a read must come through all the same: mostly an uncounted 128 KiB.
+                return Block::for_caller(&self.budget, len);
+            }
+            len = (len / 2).max(smallest);
+        }
+    }
+
+    /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes; says how large a slot is.
+    fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize) -> Result<(Vec<Piece<'_>>, usize)> {
+        check_ends(&pieces)?;
+        let align = widest(&pieces);
+        // At least four in flight; both ends of a piece may have to be aligned.
+        let largest = (bounce / 4).min(LARGEST).max(4 * align).min(bounce) / align * align;
+        let longest = largest - 2 * align;
+        if pieces.iter().any(|piece| piece.read.into.len() > longest) {
+            let mut cut = Vec::with_capacity(2 * pieces.len());
+            for Piece { source, file, align, read } in pieces {
+                let mut offset = read.offset;
+                for into in read.into.chunks_mut(longest) {
+                    let read = Read { offset, into };
+                    offset = read.end();
+                    cut.push(Piece { source, file, align, read });
+                }
+            }
+            pieces = cut;
+        }
+        let slot = pieces.iter().map(|piece| piece.place().1).max().unwrap_or(align);
+        Ok((pieces, slot))
+    }
+
+    fn read_pieces(&self, mut pieces: Vec<Piece<'_>>) -> Result<()> {
+        pieces.retain(|piece| !piece.read.into.is_empty());
+        match (pieces.first(), self.engine) {
+            (None, _) => Ok(()),
+            (Some(first), Engine::Uring) => self.by_ring(first.source.path(), pieces),
+            (Some(_), Engine::Threads) => self.by_threads(pieces),
+        }
+    }
+
+    fn ring(&self, path: &Path, align: usize) -> Result<Ring> {
+        Ring::new(DEPTH, Some(self.bounce(align)?)).map_err(|e| Error::io(path, "set io_uring up", e))
+    }
+
+    fn by_ring(&self, path: &Path, pieces: Vec<Piece<'_>>) -> Result<()> {
+        let align = widest(&pieces);
+        let mut ring = match self.rings.take().filter(|ring| ring.bounce_len() >= smallest_bounce(align)) {
+            Some(ring) => ring,
+            None => match &self.over {
+                Over::One(_) => self.ring(path, align),
+                Over::Many(files) => files.opened(|| self.ring(path, align)),
+            }?,
+        };
+        let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
+        ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;
+        if !matches!(&self.over, Over::One(alone) if alone.is_small()) {
+            self.rings.put(ring);
+        }
+        Ok(())
+    }
+
+    fn by_threads(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
+        let mut bounce = self.bounce(widest(&pieces))?;
+        let (mut pieces, slot) = Self::cut(pieces, bounce.len())?;
+        let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
+        let share = pieces.len().div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = pieces
+                .chunks_mut(share)
+                .zip(bounce.chunks_exact_mut(slot))
+                .map(|(pieces, slot)| {
+                    let read = move |piece: &mut Piece<'_>| piece.read_alone(slot);
+                    scope.spawn(move || pieces.iter_mut().try_for_each(read))
+                })
+                .collect();
+            let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            workers.into_iter().try_for_each(join)
+        })
+    }
+}
+
+impl Store for DirectStore {
+    fn nature(&self) -> Nature {
+        let (align, end) = match &self.over {
+            Over::One(file) => (file.align as u64, file.source.len()),
+            Over::Many(files) => (1, files.len()), // a whole sector could end in another file
+        };
+        let (threads, in_flight) = match self.engine {
+            Engine::Uring => ((sys::cores() * RINGS).min(Self::RINGS_AT_MOST), DEPTH),
+            Engine::Threads => (1, 0), // `read` has its own
+        };
+        Nature {
+            prior: PRIOR,
+            learns: true,
+            align,
+            end,
+            hands: threads,
+            waiting: threads,
+            in_flight,
+            together: false,
+            keeps: false,
+        }
+    }
+
+    fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {
+        match &self.over {
+            Over::One(alone) => alone.with(|file| {
+                self.read_pieces(reads.iter_mut().map(|read| file.piece(read.again())).collect())
+            })?,
+            Over::Many(files) => {
+                // So many files at once, so that small reads all over them are in flight together.
+                for group in files.split(reads)?.chunks_mut(files.at_once(self.nature().waiting)) {
+                    let open: Vec<_> =
+                        group.iter().map(|(i, _)| direct_file(files, *i)).collect::<Result<_>>()?;
+                    let reads = group
+                        .iter_mut()
+                        .zip(&open)
+                        .flat_map(|((_, reads), file)| reads.iter_mut().map(|read| file.piece(read.again())));
+                    self.read_pieces(reads.collect())?;
+                }
+            }
+        }
+        Ok(Report::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kernel with pages of 64 KiB asks for when it says nothing, and the largest that one may ask for.
+    #[test]
+    fn wide_alignments_fit_in_small_budgets() {
+        let mut named = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..700_001_u32).flat_map(u32::to_le_bytes).collect();
+        std::io::Write::write_all(&mut named, &bytes).unwrap();
+        for align in [64 << 10, 1 << 20] {
+            for engine in [Engine::Threads, Engine::available()] {
+                let source = Arc::new(OneFile::open(named.path()).unwrap());
+                let file = DirectFile::new(source.clone());
+                if let Err(Error::Unsupported { what, .. }) = file {
+                    return eprintln!("skipped: {what}");
+                }
+                let file = OnceLock::from(DirectFile { align, ..file.unwrap() });
+                let over = Over::One(Alone { source, align, file });
+                let store = DirectStore::over(over, &Budget::new(512 << 10).unwrap(), engine).unwrap();
+                let (mut first, mut second) = (vec![0; 2_500_000], vec![0; 10]);
+                let reads =
+                    &mut [Read { offset: 77, into: &mut first }, Read { offset: 1, into: &mut second }];
+                store.read(reads, How::default()).unwrap();
+                assert!(first == bytes[77..2_500_077] && second == bytes[1..11], "{align} {engine:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One memory map, held: what `np.memmap` does. Touched pages stay mapped, so RssFile grows.
+
+use crate::door::ACCESS;
+use crate::error::{Error, Result};
+use crate::store::sigbus::{self, Guard};
+use crate::store::{Cost, How, Nature, OneFile, Read, Report, Store};
+use crate::sys;
+use crate::sys::far::Far;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A part of a file in our address space, read-only, its SIGBUS answered.
+///
+/// The address is congruent to the offset modulo 2 MiB. Then a fault, which can map a whole large
+/// folio, never maps pages of two neighbouring 2 MiB pieces, and dropping whole pieces drops all of it.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    source: Arc<OneFile>,
+    /// The file's bytes that are mapped.
+    range: Range<u64>,
+    start: *mut c_void,
+    /// What was reserved to be able to align, start and length.
+    reserved: (*mut c_void, usize),
+    guard: Option<Guard>,
+    /// Hits of the guard that have been answered by mapping the file anew.
+    answered: AtomicU32,
+}
+
+// SAFETY: the mapping is read-only memory; all mutable state is atomic.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `range`, which starts at a multiple of 2 MiB. An empty range maps nothing.
+    pub(super) fn new(source: &Arc<OneFile>, range: Range<u64>) -> Result<Self> {
+        let failed = |e| {
+            Error::io(source.path(), "map the file", e).with_hint(
+                ACCESS.is("read") + " needs no address space; ulimit -v may be too small for a map",
+            )
+        };
+        sigbus::install(source.path())?;
+        let len = usize::try_from(range.end - range.start).map_err(|_| failed(rustix::io::Errno::NOMEM))?;
+        let mut mapping = Self {
+            source: source.clone(),
+            range,
+            start: std::ptr::null_mut(),
+            reserved: (std::ptr::null_mut(), 0),
+            guard: None,
+            answered: AtomicU32::new(0),
+        };
+        if len == 0 {
+            return Ok(mapping);
+        }
+        let huge = usize::try_from(sys::HUGE).unwrap_or(2 << 20);
+        let whole = len.checked_add(huge).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
+        // SAFETY: reserves addresses of the kernel's choice, with no access to them.
+        let reserved = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags)
+        }
+        .map_err(failed)?;
+        mapping.reserved = (reserved, whole);
+        mapping.start = reserved.wrapping_byte_add(reserved.align_offset(huge));
+        mapping.map_file().map_err(failed)?;
+        mapping.guard = Some(Guard::new(mapping.start as usize, len));
+        Ok(mapping)
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.range.end - self.range.start).unwrap_or(0)
+    }
+
+    /// Maps the file over our reserved addresses, in one step: readers in other threads only fault again.
+    fn map_file(&self) -> rustix::io::Result<()> {
+        // SAFETY: FIXED, but inside addresses that we reserved for this and that nobody else uses.
+        unsafe {
+            let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+            rustix::mm::mmap(
+                self.start,
+                self.len(),
+                ProtFlags::READ,
+                flags,
+                self.source.file(),
+                self.range.start,
+            )?;
+            // Bounds no memory; keeps someone's dataset out of their core dump. Fails on old kernels: fine.
+            let _ = rustix::mm::madvise(self.start, self.len(), Advice::LinuxDontDump);
+        }
+        Ok(())
+    }
+
+    /// Copies the part of `read` that lies in `window` of this mapping. Bytes behind a cut come out as
+    /// zeros; see `check`.
+    pub(super) fn copy(&self, read: &mut Read<'_>, window: &Range<u64>, far: Option<&Far>) {
+        let from = read.offset.max(window.start).max(self.range.start);
+        let to = read.end().min(window.end).min(self.range.end);
+        if from >= to {
+            return;
+        }
+        // All three fit in usize: they are distances inside a buffer or inside the mapping.
+        let at = |distance: u64| usize::try_from(distance).unwrap_or(usize::MAX);
+        let into = &mut read.into[at(from - read.offset)..at(to - read.offset)];
+        // SAFETY: the source lies inside the live mapping, where the guard answers faults; the file may change
+        // under us as under any map, but a byte copy gives it no meaning. The buffer is not part of the map.
+        unsafe {
+            let source = self.start.cast::<u8>().add(at(from - self.range.start));
+            match far {
+                Some(far) => far.copy_from(source, into),
+                None => std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()),
+            }
+        }
+    }
+
+    /// How often the map was hit so far: take it before copying, hand it to `check` after.
+    pub(super) fn hits(&self) -> u32 {
+        self.guard.as_ref().map_or(0, Guard::hits)
+    }
+
+    /// That no fault was answered with zeros since `before`.
+    pub(super) fn check(&self, before: u32, reads: &[Read<'_>]) -> Result<()> {
+        if self.hits() == before {
+            return Ok(());
+        }
+        let now = self.source.len_now()?;
+        // The file may have grown back between the fault and here: then the first read stands for all.
+        let read = reads.iter().find(|r| r.end() > now).or(reads.first());
+        Err(read.map_or_else(
+            || Error::io(self.source.path(), "read the map", rustix::io::Errno::IO),
+            |r| self.source.cut(r, now),
+        ))
+    }
+
+    /// Maps the file again where zeros took its place, or where the page tables have grown.
+    pub(super) fn renew(&self, when: Renew) -> Result<()> {
+        let hits = self.hits();
+        if (when == Renew::Always || self.answered.swap(hits, Ordering::AcqRel) != hits) && self.len() > 0 {
+            self.map_file().map_err(|e| Error::io(self.source.path(), "map the file again", e))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the pages of `range` of the file out of our address space. They stay in the page cache.
+    pub(super) fn drop_pages(&self, range: Range<u64>) {
+        let from = range.start.max(self.range.start);
+        let to = range.end.min(self.range.end);
+        if from < to {
+            // SAFETY: inside our own mapping; a dropped page of a file comes back by a fault, unchanged.
+            unsafe {
+                let at = |distance: u64| usize::try_from(distance).unwrap_or(0);
+                let start = self.start.byte_add(at(from - self.range.start));
+                let _ = rustix::mm::madvise(start, at(to - from), Advice::LinuxDontNeed);
+            }
+        }
+    }
+}
+
+/// When to map a file again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Renew {
+    /// If a fault was answered with zeros since the last time.
+    IfHit,
+    /// In any case: frees the page tables.
+    Always,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.guard = None; // before the addresses can become someone else's
+        if self.reserved.1 > 0 {
+            // SAFETY: our own reservation, with the map inside it; nothing points there any more.
+            let _ = unsafe { rustix::mm::munmap(self.reserved.0, self.reserved.1) };
+        }
+    }
+}
+
+/// Reads through one map of the whole file.
+#[derive(Debug)]
+pub struct MapStore {
+    mapping: Mapping,
+}
+
+impl MapStore {
+    /// Maps the whole file.
+    pub fn new(source: &Arc<OneFile>) -> Result<Self> {
+        Ok(Self { mapping: Mapping::new(source, 0..source.len())? })
+    }
+}
+
+impl Store for MapStore {
+    fn nature(&self) -> Nature {
+        nature()
+    }
+
+    fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
+        inside(&self.mapping.source, reads)?;
+        self.mapping.renew(Renew::IfHit)?;
+        let before = self.mapping.hits();
+        let far = how.far.then(Far::default);
+        for read in &mut *reads {
+            self.mapping.copy(read, &(0..u64::MAX), far.as_ref());
+        }
+        self.mapping.check(before, reads)?;
+        Ok(Report::default())
+    }
+}
+
+/// A mapped row costs a fault or nothing; reading a gap saves neither. So nothing is ever merged.
+const MAPPED: Cost = Cost { request: 0.0, byte: 0.1, waits: false };
+
+/// What reading through a map is like: as many threads as there are cores.
+pub(super) fn nature() -> Nature {
+    Nature {
+        prior: MAPPED,
+        learns: false,
+        align: 1,
+        end: u64::MAX,
+        hands: sys::cores(),
+        waiting: sys::cores(),
+        in_flight: 0,
+        together: false,
+        keeps: false,
+    }
+}
+
+/// Refuses what lies past the end now, or past what was mapped when the file was opened.
+pub(super) fn inside(source: &OneFile, reads: &[Read<'_>]) -> Result<()> {
+    let now = source.check(reads)?;
+    match reads.iter().find(|r| r.end() > source.len() && !r.into.is_empty()) {
+        Some(read) => Err(source.cut(read, now.min(source.len()))),
+        None => Ok(()),
+    }
+}

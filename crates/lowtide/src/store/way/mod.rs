@@ -1,0 +1,52 @@
+//! How bytes come: a file a way, and the one place where a store is made.
+
+mod deep;
+mod direct;
+mod files;
+mod map;
+mod read;
+mod uring;
+mod window;
+
+pub use deep::Engine;
+pub use direct::DirectStore;
+pub use read::ReadStore;
+pub use window::{WINDOWS, window_for};
+
+use super::{Cache, OneFile, Source, Store, Way};
+use crate::budget::Budget;
+use crate::error::Result;
+use files::FilesStore;
+use map::MapStore;
+use std::sync::Arc;
+use window::{AdviseStore, RemapStore};
+
+/// A way of access over a source.
+///
+/// # Errors
+/// [`Error::Unsupported`](crate::Error::Unsupported) where the filesystem cannot do it,
+/// [`Error::Budget`](crate::Error::Budget) where there is no room for a window or for bounce buffers.
+pub fn open(source: &Source, way: Way, cache: Cache, budget: &Budget) -> Result<Arc<dyn Store>> {
+    match source {
+        Source::File(file) => open_file(file, way, cache, budget),
+        Source::Files(_) if way == Way::Direct => {
+            Ok(Arc::new(DirectStore::new(source, budget, Engine::available())?))
+        }
+        Source::Files(files) => Ok(Arc::new(FilesStore::new(files.clone(), way, cache, budget)?)),
+    }
+}
+
+/// A way of access over one file.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_file(file: &Arc<OneFile>, way: Way, cache: Cache, budget: &Budget) -> Result<Arc<dyn Store>> {
+    let window = || window_for(budget.limit());
+    Ok(match way {
+        Way::Map => Arc::new(MapStore::new(file)?),
+        Way::Remap => Arc::new(RemapStore::new(file.clone(), window()?, cache)),
+        Way::Advise => Arc::new(AdviseStore::new(file, window()?, cache)?),
+        Way::Read => Arc::new(ReadStore::new(file.clone(), cache)),
+        Way::Direct => Arc::new(DirectStore::new(&Source::File(file.clone()), budget, Engine::available())?),
+    })
+}

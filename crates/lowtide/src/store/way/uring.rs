@@ -1,0 +1,200 @@
+//! A ring of io_uring with its buffer: many reads in flight, none left behind.
+//!
+//! Reads go to the ring's own buffer, or straight to memory that [`Ring::run`] borrows; and it does not return, not even
+//! by a panic, before the kernel has finished with every request. So no read can ever land in memory that is someone
+//! else's.
+
+use super::deep::Piece;
+use crate::budget::pool::Block;
+use crate::error::{Error, Result};
+use io_uring::{IoUring, Probe, opcode, types};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// A ring, and the memory that its reads go to.
+pub(super) struct Ring {
+    queue: IoUring,
+    bounce: Option<Block>,
+    depth: usize,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring of {}", self.depth)
+    }
+}
+
+/// How the bytes of a piece get to their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// At once: the piece is aligned by itself.
+    Straight,
+    /// Through the ring's buffer.
+    Bounce,
+}
+
+/// Requests in the kernel's hands. Dropping it waits for them.
+struct Flight<'a> {
+    ring: &'a mut IoUring,
+    count: usize,
+}
+
+/// Longer requests than this take a while to copy.
+const SHORT: usize = 16 << 10;
+/// So few short requests are somebody who waits for them.
+const FEW: usize = 32;
+/// How long to stay awake for them: a core of a virtual machine that sleeps takes up to 100 µs to wake, as long as the
+/// disk.
+const AWAKE: Duration = Duration::from_micros(200);
+
+impl Flight<'_> {
+    /// Whether `want` completions have come, and all was submitted.
+    fn has(&mut self, want: usize) -> bool {
+        self.ring.submission().is_empty() && self.ring.completion().len() >= want
+    }
+
+    /// Submits, and looks for `want` completions for a while without a rest.
+    fn stay_awake(&mut self, want: usize) {
+        let began = Instant::now();
+        let submitted = self.ring.submit().is_ok();
+        while submitted && !self.has(want) && began.elapsed() < AWAKE {
+            (0..20).for_each(|_| std::hint::spin_loop());
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        loop {
+            self.count -= self.ring.completion().count().min(self.count);
+            // What could not be submitted is not in the kernel's hands. It goes with the ring, which is not used again.
+            if self.count <= self.ring.submission().len() {
+                return;
+            }
+            // Whatever it answers, the completions decide when it is over. A sandbox may refuse it by now.
+            if self.ring.submit_and_wait(1).is_err() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+}
+
+impl Ring {
+    /// Whether this process may use io_uring and it can read (Linux 5.6).
+    pub fn works() -> bool {
+        IoUring::new(1).is_ok_and(|ring| {
+            let mut probe = Probe::new();
+            ring.submitter().register_probe(&mut probe).is_ok()
+                && probe.is_supported(opcode::Read::CODE)
+                && ring.submit().is_ok()
+        })
+    }
+
+    /// Without a buffer for pieces that are all read straight.
+    pub fn new(depth: usize, bounce: Option<Block>) -> io::Result<Self> {
+        let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
+        Ok(Self { queue: IoUring::new(entries)?, bounce, depth })
+    }
+
+    /// Bytes of its buffer.
+    pub fn bounce_len(&self) -> usize {
+        self.bounce.as_ref().map_or(0, |bounce| bounce.len())
+    }
+
+    /// Reads every piece. They are cut so that `slot` bytes hold any of them.
+    ///
+    /// # Panics
+    /// Where a slot is larger than the buffer: before anything is read.
+    pub fn run(
+        &mut self,
+        slot: usize,
+        pieces: &mut [Piece<'_>],
+        failed: impl Fn(io::Error) -> Error,
+    ) -> Result<()> {
+        let bounces = pieces.iter().any(|piece| piece.way() == Way::Bounce);
+        let slots = if bounces { (self.bounce_len() / slot.max(1)).min(self.depth) } else { self.depth };
+        assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce_len());
+        let start = self.bounce.as_ref().map_or(std::ptr::null_mut(), Block::as_ptr);
+        let mut free: Vec<usize> = (0..slots).collect();
+        let mut holds = vec![0; slots];
+        let mut flight = Flight { ring: &mut self.queue, count: 0 };
+        let (mut next, mut error) = (0, None);
+        let copies = slot > SHORT && bounces;
+        let few = slot <= SHORT && pieces.len() <= FEW;
+        while error.is_none() && next < pieces.len() || flight.count > 0 {
+            while error.is_none() && next < pieces.len() {
+                let Some(at) = free.pop() else { break };
+                let piece = &mut pieces[next];
+                let read = request(piece, start.wrapping_add(at * slot), slot).user_data(at as u64);
+                // SAFETY: the file is open as long as its piece is there, longer than this call. Slot `at` lies inside
+                // the bounce buffer (there are `slots` of `slot` bytes, and `len` is at most `slot`) and is unused until
+                // `flight` has seen the completion: `flight` waits for it even when dropped early. A straight piece's
+                // own bytes, which are exactly `len`, are borrowed by `pieces` for longer than that, and nobody looks
+                // at them before. The queue has room: it is as deep as there are slots.
+                if unsafe { flight.ring.submission().push(&read) }.is_err() {
+                    free.push(at);
+                    break;
+                }
+                holds[at] = next;
+                next += 1;
+                flight.count += 1;
+                // The kernel sends what is submitted together when it has all of it, after 6 µs for each: with half of
+                // them the disk can begin.
+                if few && next == pieces.len() / 2 {
+                    let _ = flight.ring.submit();
+                }
+            }
+            // Who has work to do with each as it comes wakes for each; others once, for all: every wake costs some µs.
+            let want = if next < pieces.len() || copies { 1 } else { flight.count };
+            if few {
+                flight.stay_awake(want);
+            }
+            match if few && flight.has(want) { Ok(0) } else { flight.ring.submit_and_wait(want) } {
+                Ok(_) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(e) => {
+                    // Nothing more can be submitted; what was is waited for when `flight` is dropped.
+                    return Err(failed(e));
+                }
+            }
+            while let Some(done) = flight.ring.completion().next() {
+                flight.count -= 1;
+                let at = usize::try_from(done.user_data()).unwrap_or(0);
+                free.push(at);
+                let piece = &mut pieces[holds[at]];
+                let bounce = self.bounce.as_deref().unwrap_or_default();
+                let answer = settle(piece, done.result(), bounce.get(at * slot..(at + 1) * slot));
+                if let Err(e) = answer {
+                    error.get_or_insert(e);
+                }
+            }
+        }
+        drop(flight);
+        error.map_or(Ok(()), Err)
+    }
+}
+
+/// The request for a piece: straight to its place, or into a slot of so many bytes of the buffer.
+fn request(piece: &mut Piece<'_>, place: *mut u8, slot: usize) -> io_uring::squeue::Entry {
+    let (offset, len) = piece.place();
+    let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
+    let into = match piece.way() {
+        Way::Straight => piece.read.into.as_mut_ptr(),
+        Way::Bounce => place,
+    };
+    opcode::Read::new(types::Fd(piece.file.as_raw_fd()), into, len).offset(offset).build()
+}
+
+/// What became of a piece: the kernel's answer, and its slot of the buffer if it has one.
+fn settle(piece: &mut Piece<'_>, answer: i32, slot: Option<&[u8]>) -> Result<()> {
+    let straight = piece.way() == Way::Straight;
+    match usize::try_from(answer) {
+        Ok(got) if straight && got == piece.read.into.len() => Ok(()),
+        Ok(_) if straight => piece.take(&[], 0),
+        Ok(got) => piece.take(slot.unwrap_or_default(), got),
+        // A signal, or a kernel short of memory: an ordinary read settles it.
+        Err(_) if matches!(-answer, libc::EINTR | libc::EAGAIN) => piece.take(&[], 0),
+        Err(_) => Err(Error::io(piece.source.path(), "read the file", io::Error::from_raw_os_error(-answer))),
+    }
+}
