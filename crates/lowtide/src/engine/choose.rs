@@ -88,7 +88,7 @@ impl Choice {
 pub enum Sure {
     /// The facts decide.
     Certain,
-    /// `advise` or `read`, whichever proves faster: see [`Trial`](super::seen::Trial).
+    /// `advise` or `read`, whichever proves faster: see `engine/seen`.
     Trial,
 }
 
