@@ -101,3 +101,20 @@ def test_auto_keeps_what_fits_and_says_so(large):
 def test_a_held_map_cannot_drop(large):
     with pytest.raises(ValueError, match="what is mapped cannot be dropped"):
         lowtide.open(large, access="map", cache="drop")
+
+
+def test_access_says_what_was_done_with_the_first_chunk(large):
+    """The kernel's count is the witness: unbuffered reads leave nothing behind, the sweep after them does."""
+    forget(large)
+    a = lowtide.open(large, budget="64MiB")
+    it = a.shuffled(256, seed=1)
+    if it.access != "read":
+        pytest.skip(f"this machine has no room for the file: {it.why}")
+    next(it)
+    if it.access == "read":
+        pytest.skip("this filesystem has no unbuffered reads")
+    assert (it.access, cached(large)) == ("direct", 0), it.why
+    assert "first chunk" in it.why
+    next(it)
+    assert it.access == "read"
+    assert cached(large) > 1 << 20
