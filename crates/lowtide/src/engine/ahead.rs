@@ -31,6 +31,8 @@ pub(crate) struct Ahead {
     /// When the last group was handed over, and how long reading it had taken.
     handed: (Duration, Duration),
     clock: Clock,
+    /// No thread of its own: the caller's reads everything.
+    alone: bool,
 }
 
 /// Who reads.
@@ -53,7 +55,25 @@ impl Ahead {
         let overlap = Arc::new(AtomicBool::new(true));
         let reading = Reading::Here(Reader::new(job.clone(), choices, 0, overlap.clone(), clock.clone()));
         let handed = (clock.now(), Duration::ZERO);
-        Ok(Self { job, taken: 0, ready: VecDeque::new(), reading, choice, overlap, handed, clock })
+        Ok(Self {
+            job,
+            taken: 0,
+            ready: VecDeque::new(),
+            reading,
+            choice,
+            overlap,
+            handed,
+            clock,
+            alone: false,
+        })
+    }
+
+    /// In the caller's own thread, who does nothing but read: then what is simulated does not depend on who was first.
+    #[cfg(test)]
+    pub(crate) fn alone(mut self) -> Self {
+        self.overlap.store(false, Ordering::Relaxed);
+        self.alone = true;
+        self
     }
 
     pub(crate) fn job(&self) -> &Job {
@@ -107,7 +127,7 @@ impl Ahead {
             self.reading = Reading::Here(Reader::new(job, choices, self.taken, overlap, clock));
         }
         if let Reading::Here(reader) = &mut self.reading {
-            if self.job.ahead == 0 || reader.is_quick() {
+            if self.alone || self.job.ahead == 0 || reader.is_quick() {
                 return reader.produce(interrupt);
             }
             if let Reading::Here(reader) = std::mem::replace(&mut self.reading, Reading::Nobody) {

@@ -174,12 +174,12 @@ impl Hand<'_> {
             let rest = &mut reads[done..];
             let size = call.last().map_or(rest.len(), |last| last.reads.end);
             let next = next_call(&self.nature, &rest[size..], cost, self.most, room);
-            let started = Instant::now();
+            let started = self.lane.now();
             sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
             self.fetch_call(scratch.as_deref_mut().unwrap_or_default(), rest, &call, &next)?;
             done += size;
             call = next;
-            match started.elapsed() {
+            match self.lane.now().saturating_sub(started) {
                 took if took < ASK / 4 => self.most = (self.most * 2).min(CALL.0),
                 took if took > ASK => self.most = (self.most / 2).max(1),
                 _ => {}

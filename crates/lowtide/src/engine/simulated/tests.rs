@@ -43,7 +43,7 @@ fn run(disk: &Disk, ask: Ask, visit: Visit) -> Result<(f64, Vec<Way>)> {
     let mut ways = Vec::new();
     for epoch in 0..if visit == Visit::Shuffled && ask.row < LARGE_ROW { 2 } else { 1 } {
         let pass = order(visit, disk.len / ask.row as u64, epoch);
-        let mut ahead = chunks(disk, ask, pass.clone(), Shard::default())?;
+        let mut ahead = chunks(disk, ask, pass.clone(), Shard::default())?.alone();
         while let Some(positions) = ahead.job().steps.range(ahead.taken()) {
             let blocks = ahead.next(GO_ON).unwrap()?;
             assert!(is_right(pass.order(), positions, ask.row, &blocks[0]));
