@@ -235,6 +235,16 @@ def test_documents_in_another_order(tmp_path):
     assert sorted(orders[0]) == sorted(orders[2]) == sorted(texts)
 
 
+def test_what_was_made_is_pickled_as_its_folder(tmp_path):
+    made = lowtide.prepare(jsonl(tmp_path / "in.jsonl", TEXTS), tmp_path / "out", tokenizer="bytes", val=0.5)
+    copy = pickle.loads(pickle.dumps(made))
+    assert repr(copy) == repr(made)
+    assert copy.path == made.path
+    (tmp_path / "out" / "lowtide.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickle.dumps(made))
+
+
 def test_what_an_open_split_says_and_keeps(tmp_path):
     lowtide.prepare(jsonl(tmp_path / "in.jsonl", many()), tmp_path / "out", tokenizer="bytes", val=0.3)
     train, val = lowtide.tokens(tmp_path / "out"), lowtide.tokens(tmp_path / "out", split="val")
@@ -404,12 +414,15 @@ def test_errors_of_the_system_are_pythons_own(tmp_path):
         lowtide.prepare(tmp_path / "gone.txt", tmp_path / "out", tokenizer="bytes")
     assert caught.value.filename == str(tmp_path / "gone.txt")
     (tmp_path / "in.txt").write_text("text")
-    with pytest.raises((NotADirectoryError, FileExistsError)):
+    with pytest.raises(FileExistsError) as caught:
         lowtide.prepare(tmp_path / "in.txt", tmp_path / "in.txt", tokenizer="bytes")
+    assert caught.value.filename == str(tmp_path / "in.txt")  # not the folder that would be in it
     with pytest.raises(TypeError, match="inputs are named by a path or a list of paths, not by generator"):
         lowtide.prepare((name for name in ["x"]), tmp_path / "out")
     with pytest.raises(FileNotFoundError):
         lowtide.verify(tmp_path / "gone")
+    with pytest.raises(ValueError, match="no token files are named"):
+        lowtide.verify([])
 
 
 def test_progress_is_told_and_can_stop_it(tmp_path):
@@ -552,6 +565,7 @@ def test_verify_finds_what_has_changed(tmp_path):
     lowtide.prepare(jsonl(tmp_path / "in.jsonl", many()), out, tokenizer="bytes", val=0.2)
     checked = lowtide.verify(out)
     assert (checked.ok, checked.files, checked.findings) == (True, 2, [])
+    assert checked
     assert checked.bytes == sum(path.stat().st_size for path in out.glob("*.bin"))
     good = (out / "val.bin").read_bytes()
     for bad, said in [
@@ -563,6 +577,9 @@ def test_verify_finds_what_has_changed(tmp_path):
         checked = lowtide.verify([out])
         ((path, what),) = checked.findings
         assert not checked.ok
+        assert not checked
+        again = pickle.loads(pickle.dumps(checked))
+        assert (again.files, again.bytes, again.findings) == (2, checked.bytes, checked.findings)
         assert path == out / "val.bin"
         assert re.search(said, what), what
         said = subprocess.run([*COMMAND, "verify", out], capture_output=True, text=True)

@@ -53,7 +53,9 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(memmap::release, module)?)?;
     module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
+    module.add_function(wrap_pyfunction!(prepare::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(verify::again, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::tokens, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(zip::zip, module)?)?;

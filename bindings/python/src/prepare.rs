@@ -299,6 +299,11 @@ impl Prepared {
         &self.manifest.format
     }
 
+    /// Pickles as the folder: what stands in it then is what comes back.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (PathBuf,))> {
+        Ok((py.import("lowtide._lowtide")?.getattr("_reopen_prepared")?, (self.folder.clone(),)))
+    }
+
     fn __repr__(&self) -> String {
         let names: Vec<&str> = self.manifest.splits.iter().map(|split| &*split.name).collect();
         format!(
@@ -310,4 +315,12 @@ impl Prepared {
             names.join(",")
         )
     }
+}
+
+/// A folder that was prepared before: what a pickle is.
+#[pyfunction]
+#[pyo3(name = "_reopen_prepared")]
+pub fn reopen(folder: PathBuf) -> PyResult<Prepared> {
+    let manifest = lowtide::shards::load_manifest(&folder).map_err(raise)?;
+    Ok(Prepared { folder, manifest })
 }

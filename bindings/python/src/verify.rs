@@ -3,6 +3,7 @@
 use crate::argument;
 use crate::error::unlocked;
 use lowtide_text::verify as text;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 ///
 /// Raises:
 ///     FileNotFoundError: There is no such file or folder.
-///     ValueError: A manifest is damaged, or a file is no token file.
+///     ValueError: A manifest is damaged, a file is no token file, or none is named.
 ///
 /// Examples:
 ///     >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
@@ -30,6 +31,10 @@ use std::path::PathBuf;
 #[pyfunction]
 pub fn verify(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<Verified> {
     let paths = argument::paths(paths, "token files")?;
+    if paths.is_empty() {
+        let what = "no token files are named\nhint: name a prepared folder, a token file, or a list of them";
+        return Err(PyValueError::new_err(what)); // nothing is not well
+    }
     unlocked(py, |interrupt| {
         let mut all = Verified { files: 0, bytes: 0, findings: Vec::new() };
         for path in &paths {
@@ -43,7 +48,7 @@ pub fn verify(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<Verified> {
     })
 }
 
-/// What `lowtide.verify` has looked at, and what it found wrong.
+/// What `lowtide.verify` has looked at, and what it found wrong. It is true if nothing is.
 ///
 /// Examples:
 ///     >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
@@ -83,6 +88,20 @@ impl Verified {
         self.findings.clone()
     }
 
+    /// As `ok`: who writes `assert lowtide.verify(path)` means that.
+    fn __bool__(&self) -> bool {
+        self.ok()
+    }
+
+    #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (u64, u64, Vec<(PathBuf, String)>))> {
+        let again = py.import("lowtide._lowtide")?.getattr("_verified")?;
+        Ok((again, (self.files, self.bytes, self.findings.clone())))
+    }
+
     fn __repr__(&self) -> String {
         let how = match self.findings.len() {
             0 => "ok".to_owned(),
@@ -90,4 +109,11 @@ impl Verified {
         };
         format!("<lowtide.Verified {how} files={} bytes={}>", self.files, self.bytes)
     }
+}
+
+/// What was found before: what a pickle is.
+#[pyfunction]
+#[pyo3(name = "_verified")]
+pub fn again(files: u64, bytes: u64, findings: Vec<(PathBuf, String)>) -> Verified {
+    Verified { files, bytes, findings }
 }

@@ -57,7 +57,8 @@ fn say(path: &Path, verified: &Verified) {
     }
     if verified.findings.is_empty() {
         let (files, bytes) = (verified.files, human(verified.bytes));
-        anstream::println!("{}: {GREEN}well{GREEN:#}: {files} files, {bytes}", path.display());
+        let noun = if files == 1 { "file" } else { "files" };
+        anstream::println!("{}: {GREEN}well{GREEN:#}: {files} {noun}, {bytes}", path.display());
     }
 }
 

@@ -171,7 +171,7 @@ impl Work {
     /// Makes the folder, and takes it for this process alone.
     fn lock(output: &Path, folder: PathBuf) -> Result<Self> {
         let wrong = |error| Error::io(&folder, "make the folder", error);
-        fs::create_dir_all(output).map_err(wrong)?;
+        fs::create_dir_all(output).map_err(|error| Error::io(output, "make the folder", error))?;
         match fs::create_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(wrong)?,

@@ -36,10 +36,32 @@ pub fn cores() -> usize {
     cores
 }
 
-/// Whether a file of `len` bytes is in memory, by what the page cache has of it: nearly all, nine tenths. With less, too
-/// many reads wait for a disk.
+/// How much of a file the page cache has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Warmth {
+    /// Less than half of it.
+    Cold,
+    /// Half of it, and more: most reads do not wait for a disk.
+    Half,
+    /// Nine tenths, and more: it counts as being in memory. With less, too many reads wait for a disk.
+    Warm,
+    /// All but a hundredth: faults, each of which waits for its disk alone, are not to be feared.
+    Whole,
+}
+
+/// How warm a file of `len` bytes is, of which `cached` are in the page cache.
+pub fn warmth(cached: u64, len: u64) -> Warmth {
+    match cached {
+        _ if cached >= len / 100 * 99 => Warmth::Whole,
+        _ if cached >= len / 10 * 9 => Warmth::Warm,
+        _ if cached >= len / 2 => Warmth::Half,
+        _ => Warmth::Cold,
+    }
+}
+
+/// Whether a file of `len` bytes is in memory, by what the page cache has of it.
 pub fn is_warm(cached: u64, len: u64) -> bool {
-    cached >= len / 10 * 9
+    warmth(cached, len) >= Warmth::Warm
 }
 
 /// How many descriptors this process may have open.

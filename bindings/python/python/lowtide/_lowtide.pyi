@@ -32,7 +32,9 @@ __all__ = [
     "Zip",
     "__version__",
     "_reopen",
+    "_reopen_prepared",
     "_reopen_tokens",
+    "_verified",
     "main",
     "open",
     "parse_size",
@@ -880,7 +882,7 @@ class Prepared:
 
 @final
 class Verified:
-    """What `lowtide.verify` has looked at, and what it found wrong.
+    """What `lowtide.verify` has looked at, and what it found wrong. It is true if nothing is.
 
     Examples:
         >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
@@ -898,6 +900,7 @@ class Verified:
     @property
     def bytes(self) -> int:
         """How many bytes they have."""
+    def __bool__(self) -> bool: ...
     @property
     def findings(self) -> list[tuple[Path, str]]:
         """What is wrong: a list of pairs, the path of a file and a sentence."""
@@ -1340,7 +1343,7 @@ def verify(paths: _Path | Sequence[_Path]) -> Verified:
 
     Raises:
         FileNotFoundError: There is no such file or folder.
-        ValueError: A manifest is damaged, or a file is no token file.
+        ValueError: A manifest is damaged, a file is no token file, or none is named.
 
     Examples:
         >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
@@ -1375,4 +1378,6 @@ def main(arguments: Sequence[str], python: str | PathLike[str] | None) -> int:
     """Runs the command and returns its exit code."""
 
 def _reopen(path: _Path, arguments: dict[str, Any]) -> Array: ...
+def _reopen_prepared(folder: _Path) -> Prepared: ...
+def _verified(files: int, bytes: int, findings: list[tuple[Path, str]]) -> Verified: ...
 def _reopen_tokens(files: tuple[_Path, ...], arguments: dict[str, Any]) -> Tokens: ...

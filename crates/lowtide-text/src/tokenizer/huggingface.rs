@@ -103,7 +103,7 @@ impl HuggingFace {
             found,
             hint: "".into(),
         };
-        let parts: Parts = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let parts: Parts = serde_json::from_slice(&bytes).map_err(|error| wrong(format!("this: {error}")))?;
         for part in [&parts.normalizer, &parts.pre_tokenizer, &parts.decoder] {
             check_patterns(part).map_err(wrong)?;
         }

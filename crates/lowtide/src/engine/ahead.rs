@@ -4,12 +4,12 @@
 //! own reads while the caller works.
 
 use super::choose::{Choice, Visit};
-use super::group::{Group, Reader};
+use super::group::{Group, Reader, no_inputs};
 use super::job::Job;
 use super::lane::Clock;
 use super::tuning::HURRY;
 use crate::budget::pool::Block;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::interrupt::Interrupt;
 use crate::prefetch::{Pace, Prefetch, Produce};
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ impl Ahead {
     pub(crate) fn new(job: Job) -> Result<Self> {
         let job = Arc::new(job);
         let choices = job.choose()?;
-        let choice = choices.first().cloned().ok_or(Error::Interrupted)?;
+        let choice = choices.first().cloned().ok_or_else(no_inputs)?;
         let clock = job.inputs.first().map_or_else(|| Ok(Clock::default()), |input| input.data.clock())?;
         let overlap = Arc::new(AtomicBool::new(true));
         let reading = Reading::Here(Reader::new(job.clone(), choices, 0, overlap.clone(), clock.clone()));

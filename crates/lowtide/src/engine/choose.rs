@@ -4,7 +4,7 @@ use super::tuning::{LARGE_ROW, SMALL_ROW};
 use crate::options::{Access, Cache, CacheWish, Way};
 use crate::size::human;
 use crate::store::window_for;
-use crate::sys;
+use crate::sys::{Warmth, warmth};
 
 /// In which order rows are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,21 +142,16 @@ impl Facts {
         }
     }
 
-    /// Whether nearly all of the file is in memory already.
-    fn is_warm(&self) -> bool {
-        self.cached.is_some_and(|cached| sys::is_warm(cached, self.len))
-    }
-
-    /// Whether most of the file is in memory: reads are not expected to wait for a disk.
-    fn is_half_warm(&self) -> bool {
-        self.cached.is_some_and(|cached| cached >= self.len / 2)
+    /// How much of the file is in memory already; cold where that is unknown.
+    fn warmth(&self) -> Warmth {
+        self.cached.map_or(Warmth::Cold, |cached| warmth(cached, self.len))
     }
 
     /// The first sweep behind the first chunk of a shuffled pass brings the file in. Rows of a first chunk that came
     /// through the page cache would be single pages all over it, and where read-ahead meets one it makes no large
     /// folios any more: every later sweep through a map took five times as long.
     fn first(&self, way: Way, cache: Cache) -> Option<First> {
-        let brings_in = way == Way::Read && cache == Cache::Keep && !self.is_half_warm();
+        let brings_in = way == Way::Read && cache == Cache::Keep && self.warmth() < Warmth::Half;
         let small = self.visit == Visit::Shuffled && self.row < LARGE_ROW as u64;
         let why = "the file is not in memory, and the first chunk leaves no single pages in the way of the sweep \
                    that brings it in";
@@ -179,7 +174,7 @@ impl Facts {
     /// Whether small rows of a file in memory are read ahead, and a mapped window is possible. All of it has to be
     /// there: a fault waits for its disk alone.
     fn is_for_trial(&self) -> bool {
-        self.cached.is_some_and(|cached| cached >= self.len / 100 * 99)
+        self.warmth() == Warmth::Whole
             && matches!(self.visit, Visit::Shuffled | Visit::Blocks)
             && self.row < SMALL_ROW
             && self.guarded
@@ -187,7 +182,7 @@ impl Facts {
     }
 
     fn automatic(&self, cache: Cache) -> (Way, String) {
-        if self.is_warm() {
+        if self.warmth() >= Warmth::Warm {
             return (Way::Read, "the file is in the page cache, and reads copy from there".into());
         }
         let memory = match self.cached {
@@ -196,7 +191,7 @@ impl Facts {
             None => "whether the file is in memory is unknown",
         };
         match cache {
-            Cache::Keep if self.is_half_warm() && self.is_read_once() => {
+            Cache::Keep if self.warmth() >= Warmth::Half && self.is_read_once() => {
                 (Way::Read, "most of the file is in the page cache, and reads bring in the rest".into())
             }
             Cache::Keep if self.is_read_once() && self.direct => (

@@ -75,10 +75,11 @@ struct Outlook {
     enough: Option<u64>,
     /// What of the budget is for chunks.
     room: u64,
+    care: Care,
 }
 
 impl Outlook {
-    fn new(input: &Input, choice: &Choice, visit: Visit) -> Result<Self> {
+    fn new(input: &Input, choice: &Choice, visit: Visit, care: Care) -> Result<Self> {
         let lane = input.lane(choice.way, choice.cache)?;
         let (cost, nature, limit) = (lane.cost(), lane.nature(), input.budget().limit());
         let windows = if choice.way.has_windows() { window_for(limit).unwrap_or(0) * WINDOWS } else { 0 };
@@ -91,7 +92,7 @@ impl Outlook {
         });
         let room = Shares::new(limit, windows, threads(&nature, cost, usize::MAX)).ahead;
         let brings_in = choice.cache == Cache::Keep && cost.waits;
-        Ok(Self { lane, cost, windows, brings_in, enough, room })
+        Ok(Self { lane, cost, windows, brings_in, enough, room, care })
     }
 
     /// How many chunks of so many rows to read at once, of `sharing` inputs that share one budget; while the caller
@@ -155,7 +156,6 @@ pub(crate) struct Reader {
     /// Whether the caller works on one group while the next is read: then they share the budget.
     overlap: Arc<AtomicBool>,
     clock: Clock,
-    care: Care,
 }
 
 /// How much is risked.
@@ -204,15 +204,7 @@ impl Reader {
         clock: Clock,
     ) -> Self {
         let seen = Seen { choices, chosen: clock.now(), trial: Trial::default(), swept: false };
-        Self {
-            job,
-            cursor: Cursor { next, ..Cursor::default() },
-            seen,
-            planned: None,
-            overlap,
-            clock,
-            care: Care::Quick,
-        }
+        Self { job, cursor: Cursor { next, ..Cursor::default() }, seen, planned: None, overlap, clock }
     }
 
     /// Whether the next chunk is best read by the caller itself: the first one, so that a short look starts no
@@ -234,9 +226,8 @@ impl Reader {
     /// is lost where that fails, and read again.
     fn read_group(&mut self, most: u64, care: Care, interrupt: Interrupt<'_>) -> Result<Group> {
         let began = self.clock.now();
-        self.care = care;
         let choices = self.choose()?;
-        let outlook = self.outlook(&choices)?;
+        let outlook = self.outlook(&choices, care)?;
         let start = self.job.steps.range(self.cursor.next).map_or(0, |range| range.start);
         let (half, mut from) =
             self.cursor.half.take().map_or((None, start), |(half, until)| (Some(half), until));
@@ -267,7 +258,7 @@ impl Reader {
         {
             self.seen.trial.note(choice.way, chunks.len(), took);
         }
-        let choice = choices.into_iter().next().ok_or(Error::Interrupted)?;
+        let choice = choices.into_iter().next().ok_or_else(no_inputs)?;
         Ok(Group { chunks, choice, took })
     }
 
@@ -294,13 +285,13 @@ impl Reader {
         Ok(choices)
     }
 
-    fn outlook(&self, choices: &[Choice]) -> Result<Vec<Outlook>> {
+    fn outlook(&self, choices: &[Choice], care: Care) -> Result<Vec<Outlook>> {
         let visit = self.job.visit();
         self.job
             .inputs
             .iter()
             .zip(choices)
-            .map(|(input, choice)| Outlook::new(input, choice, visit))
+            .map(|(input, choice)| Outlook::new(input, choice, visit, care))
             .collect()
     }
 
@@ -452,7 +443,7 @@ impl Reader {
             }
             Visit::Blocks | Visit::Random => false,
         };
-        match self.care {
+        match outlook.care {
             Care::Exact => Gap::Avoided,
             Care::Quick if outlook.brings_in && wanted => Gap::Wanted,
             Care::Quick => Gap::Lost,
@@ -512,6 +503,11 @@ impl Reader {
         reads.extend(places.zip(numbers).map(|(into, n)| Read { offset: rows.offset(n), into }));
         fetch(lane, budget, &mut reads, gap, interrupt)
     }
+}
+
+/// A job has at least one input: `zip` refuses none.
+pub(super) fn no_inputs() -> Error {
+    Error::Bug { what: "rows of no array at all were to be read".into() }
 }
 
 /// Rows in file order: a chunk is one long read, or one for each column.

@@ -112,6 +112,7 @@ struct Group {
 impl Sampler {
     /// Prepares to look at `root` and `files`.
     pub fn new(root: Root, files: Files, interval: Interval) -> Result<Self> {
+        cpu_time(); // before Linux 6.4 the first look for the clock allocates
         let mut proc = Proc::open()?;
         let (Root::Process(pid) | Root::Below(pid)) = root;
         let pid = pid.to_string();
