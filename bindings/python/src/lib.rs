@@ -32,6 +32,7 @@ mod tokens;
 mod turns;
 mod verify;
 mod watch;
+mod windows;
 mod zip;
 
 use pyo3::prelude::*;

@@ -8,16 +8,16 @@ use crate::loader::{Loader, Wanted};
 use crate::number::{Number, optional};
 use crate::ranks::RankWish;
 use crate::text::{Reader, out_of_range};
-use crate::{budget, chunks, dtype, index, notebook, prepare};
+use crate::{budget, chunks, dtype, index, notebook, prepare, windows};
 use lowtide::Interrupt;
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
-use numpy::{PyArrayDescr, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -212,95 +212,6 @@ pub fn reopen<'py>(
     let path = inner.array().path();
     unlocked(py, |_| lowtide::same_print(path, print.as_deref(), || inner.fingerprint()))?;
     Ok(tokens)
-}
-
-/// That something does not say where windows start.
-fn no_starts(given: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let (axes, dtype) = (array.getattr("ndim")?.extract::<usize>()?, array.getattr("dtype")?);
-    let is_object = dtype.getattr("kind")?.extract::<char>()? == 'O';
-    let (what, hint) = match axes {
-        0 if is_object && given.try_iter().is_ok() => {
-            (given.get_type().name()?.to_string(), "\nhint: list(starts) makes one")
-        }
-        0 if is_object => (given.get_type().name()?.to_string(), ""),
-        0 => (format!("a single {dtype}"), "\nhint: [start] is a list of one"),
-        1 => (dtype.to_string(), "\nhint: starts.astype(\"int64\"), if they are whole numbers"),
-        _ => (format!("{axes} axes of them"), "\nhint: starts.reshape(-1) has one axis"),
-    };
-    Ok(PyTypeError::new_err(format!("starts must be a list or an array of integers, not {what}{hint}")))
-}
-
-/// The starts of windows, as NumPy or anything that it understands has them.
-fn starts(given: &Bound<'_, PyAny>, tokens: &lowtide::Tokens, block: usize) -> PyResult<Vec<u64>> {
-    let py = given.py();
-    let one = |start: i128| {
-        u64::try_from(start).map_err(|_| {
-            let (block, tokens) = (block as u64, tokens.len());
-            let last = (i128::from(tokens) - i128::from(block) - 1).max(-1);
-            raise(lowtide::Error::Start { start, block, last, tokens })
-        })
-    };
-    let from = |array: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
-        array.as_array().iter().map(|&start| one(start.into())).collect()
-    };
-    if given.is_exact_instance_of::<PyList>()
-        && let Ok(list) = given.extract::<Vec<i64>>()
-    {
-        return list.into_iter().map(|start| one(start.into())).collect();
-    }
-    if let Ok(array) = given.extract::<PyReadonlyArray1<'_, i64>>() {
-        return from(array);
-    }
-    let numpy = py.import("numpy")?;
-    let array = numpy.call_method1("asarray", (given,))?;
-    let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
-    let empty = array.getattr("size")?.extract::<usize>()? == 0;
-    let one_axis = array.getattr("ndim")?.extract::<usize>()? == 1;
-    if one_axis
-        && kind == "O"
-        && let Ok(numbers) = given.extract::<Vec<i128>>()
-    {
-        return numbers.into_iter().map(one).collect(); // one is too large for NumPy's integers
-    }
-    if !one_axis || !(empty || kind == "i" || kind == "u") {
-        return Err(no_starts(given, &array)?);
-    }
-    if array.getattr("dtype")?.getattr("str")?.extract::<String>()?.ends_with("u8") {
-        return array.extract::<Vec<u64>>(); // a uint64 need not fit in an int64
-    }
-    from(array.call_method1("astype", ("int64",))?.extract()?)
-}
-
-fn no_out() -> PyErr {
-    PyTypeError::new_err(
-        "out must be two NumPy arrays, (x, y)\nhint: tensor.numpy() is an array over a torch tensor's own memory",
-    )
-}
-
-/// One of the two arrays of `out=`: C-contiguous, writable, integers, of the right shape.
-fn check_out<'a, 'py>(
-    out: &'a Bound<'py, PyAny>,
-    shape: [usize; 2],
-) -> PyResult<(&'a Bound<'py, PyUntypedArray>, Kind)> {
-    let array = out.cast::<PyUntypedArray>().map_err(|_| no_out())?;
-    let flags = out.getattr("flags")?;
-    let found = dtype::from_python(array.dtype().as_any())?;
-    let is_integer = with_integer!(found.kind(), T => size_of::<T>()).is_some();
-    if array.shape() != shape || !is_integer || found != Dtype::native(found.kind()) {
-        return Err(PyValueError::new_err(format!(
-            "out has shape {} and dtype {}, the windows have shape ({}, {}) and are native integers",
-            out.getattr("shape")?,
-            array.dtype(),
-            shape[0],
-            shape[1],
-        )));
-    }
-    for flag in ["c_contiguous", "writeable", "aligned"] {
-        if !flags.getattr(flag)?.is_truthy()? {
-            return Err(PyValueError::new_err("out must be C-contiguous, aligned and writable"));
-        }
-    }
-    Ok((array, found.kind()))
 }
 
 /// How long a scan is silent before it says how far it is, and how long between two of its messages.
@@ -561,15 +472,16 @@ impl Tokens {
     ) -> PyResult<Bound<'py, PyTuple>> {
         warn_unguarded(py, self.inner.array())?;
         let block_size = block_size.size(py, "block_size")?;
-        let starts = self::starts(starts, &self.inner, block_size)?;
+        let starts = windows::starts(starts, &self.inner, block_size)?;
         let Some(out) = out else {
             let (x, y) = unlocked(py, |interrupt| self.inner.windows::<i64>(&starts, block_size, interrupt))?;
             let descr = self.int64.bind(py);
             return PyTuple::new(py, [batch::ndarray(py, x, descr)?, batch::ndarray(py, y, descr)?]);
         };
-        let [x, y]: [Bound<'py, PyAny>; 2] = out.extract().map_err(|_| no_out())?;
+        let [x, y]: [Bound<'py, PyAny>; 2] = out.extract().map_err(|_| windows::no_out())?;
         let shape = [starts.len(), block_size];
-        let ((x_array, kind), (y_array, other)) = (check_out(&x, shape)?, check_out(&y, shape)?);
+        let ((x_array, kind), (y_array, other)) =
+            (windows::check_out(&x, shape)?, windows::check_out(&y, shape)?);
         if kind != other {
             return Err(PyValueError::new_err("x and y of out must have the same dtype"));
         }
