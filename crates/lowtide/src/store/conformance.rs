@@ -47,6 +47,7 @@ pub fn run_lazy(open: Open<'_>) {
         past_the_end,
         concurrent_readers,
         cut_before_reading,
+        cut_and_put_back,
         cut_while_reading,
         grown,
         forked,
@@ -235,6 +236,19 @@ pub fn cut_before_reading(open: Open<'_>) {
     // Put back: the same store reads it again, and no zeros are left over from the cut.
     fs::OpenOptions::new().write(true).open(&path).and_then(|mut f| f.write_all(&bytes)).expect("rewritten");
     expect(&*store, &bytes, &[(0, 5 << 20)]);
+}
+
+/// A file that is cut when it is first read, and put back after: it is as it was.
+pub fn cut_and_put_back(open: Open<'_>) {
+    let folder = Folder::new();
+    let (path, bytes) = folder.file(3 << 20);
+    let store = open(&path).expect("opens");
+    for left in [0, 10_000] {
+        File::options().write(true).open(&path).and_then(|f| f.set_len(left)).expect("cut");
+        expect_cut(read_all(&*store, &[((3 << 20) - 500, 500)]), "after the cut");
+        File::options().write(true).open(&path).and_then(|mut f| f.write_all(&bytes)).expect("put back");
+        expect(&*store, &bytes, &[(0, 3 << 20)]);
+    }
 }
 
 /// A file that is cut and rewritten while we read: right bytes or an error, never a crash.

@@ -153,11 +153,15 @@ impl Files {
         let file = self.opened(|| OneFile::open(&self.parts[index].path))?;
         let meta = file.file().metadata().map_err(|e| Error::io(file.path(), "look at the file", e))?;
         let identity = (meta.dev(), meta.ino());
+        // One that is shorter now than it was may be in the middle of being put back: it is looked at again next time.
+        let is_whole = file.len() >= self.parts[index].bytes.end;
         let file = Arc::new(Kept { file: Arc::new(file), with_it: Mutex::default() });
         let (seen, closed) = sys::locked(&self.kept, |open| {
             let seen = *open.seen.entry(index).or_insert(identity);
-            let closed = if open.files.len() >= self.most { open.oldest() } else { None };
-            open.files.insert(index, (open.clock, file.clone()));
+            let closed = if is_whole && open.files.len() >= self.most { open.oldest() } else { None };
+            if is_whole {
+                open.files.insert(index, (open.clock, file.clone()));
+            }
             (seen, closed)
         });
         drop(closed); // unmapped and closed outside the lock
@@ -291,5 +295,30 @@ impl Files {
     /// How many files are open now.
     pub(in crate::store) fn open_now(&self) -> usize {
         sys::locked(&self.kept, |open| open.files.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_was_cut_when_it_was_opened_again_is_looked_at_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, [7; 100]).unwrap();
+            Part { path, bytes: 10..100 }
+        };
+        let files = Files { most: 1, ..Files::new(vec![part("a"), part("b")]).unwrap() };
+        let len = |index| files.open(index).unwrap().len();
+        assert_eq!((len(0), len(1)), (100, 100)); // the second closes the first
+        for left in [0, 99] {
+            fs::write(folder.path().join("a"), vec![7; left]).unwrap();
+            assert_eq!(len(0), left as u64);
+            fs::write(folder.path().join("a"), [7; 100]).unwrap();
+            assert_eq!((len(0), len(1)), (100, 100));
+        }
     }
 }
