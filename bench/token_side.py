@@ -92,6 +92,7 @@ def loader(path, settings):
         order=settings["order"],
         seed=settings["seed"],
         epochs=settings.get("epochs"),
+        blocks=settings.get("blocks"),
     )
     first = None
     for pair in batches:

@@ -158,6 +158,23 @@ def tokens_epoch(b: Bench, path: Path) -> None:
     small.unlink()
 
 
+def tokens_blocks(b: Bench, path: Path) -> None:
+    """Shuffled windows in whole blocks, from a disk, against the same in file order and against an exact shuffle."""
+    name = "tokens_blocks"
+    shape = {"batch": 12, "block": 1024, "cache": "drop"}
+    sides = {
+        'lowtide loader, blocks="auto"': side(
+            b, "loader", path, True, order="shuffled", blocks="auto", **shape
+        ),
+        "lowtide loader, sequential": side(b, "loader", path, True, order="sequential", **shape),
+        "lowtide loader, shuffled exactly": side(b, "loader", path, True, order="shuffled", **shape),
+    }
+    best = b.turns(name, 'windows of 12 × 1024, cache="drop", batches a second', sides, True, path)
+    blocks, sequential, exact = sides
+    b.check(name, "blocks / sequential", ratio(best, blocks, sequential), 0.7)
+    b.check(name, "blocks / an exact shuffle", ratio(best, blocks, exact), 1)
+
+
 def tokens_memory(b: Bench, path: Path, cold: bool) -> None:
     """Every way of access but `map`: what 10,000 batches add, by the kernel's count, over what they may."""
     name, batches = f"tokens_memory_{'cold' if cold else 'warm'}", 10_000
@@ -260,4 +277,5 @@ def named(part: Callable, suffix: str, *arguments) -> Callable[[Bench, Path], No
 
 ALL = [named(tokens_warm, f"{batch}x{block}", batch, block) for batch, block in SHAPES]
 ALL += [named(tokens_cold, f"{batch}x{block}", batch, block) for batch, block in SHAPES]
-ALL += [tokens_epoch, named(tokens_memory, "cold", True), named(tokens_memory, "warm", False), tokens_startup]
+ALL += [tokens_epoch, tokens_blocks, named(tokens_memory, "cold", True), named(tokens_memory, "warm", False)]
+ALL += [tokens_startup]

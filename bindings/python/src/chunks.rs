@@ -153,7 +153,7 @@ impl Seed {
 }
 
 /// `blocks=`: None, "auto", or the number of rows in a block.
-fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
+pub fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
     let Some(blocks) = blocks else { return Ok(BlockWish::Exact) };
     if blocks.extract::<String>().is_ok_and(|word| word == "auto") {
         return Ok(BlockWish::Auto);
@@ -208,9 +208,7 @@ impl Chunks {
 
     fn load(&self, state: &Bound<'_, PyDict>, standing: Standing) -> PyResult<()> {
         let entries = Entries::of(state, "an array's")?;
-        let blocks: Option<[u64; 2]> =
-            entries.get("blocks")?.extract().map_err(|_| entries.wrong("blocks"))?;
-        let mix = blocks.map(|[rows, blocks]| Mix::new(rows, blocks).map_err(raise)).transpose()?;
+        let mix = mix(&entries, Some(entries.get("blocks")?))?;
         let parsed = State {
             order: entries.text("order")?,
             seed: entries.number("seed")?,
@@ -225,6 +223,13 @@ impl Chunks {
         }
         Ok(())
     }
+}
+
+/// The blocks that a state has, if any.
+pub fn mix(entries: &Entries<'_, '_>, blocks: Option<Bound<'_, PyAny>>) -> PyResult<Option<Mix>> {
+    let Some(blocks) = blocks else { return Ok(None) };
+    let blocks: Option<[u64; 2]> = blocks.extract().map_err(|_| entries.wrong("blocks"))?;
+    blocks.map(|[rows, blocks]| Mix::new(rows, blocks).map_err(raise)).transpose()
 }
 
 #[pymethods]

@@ -10,7 +10,7 @@ use crate::turns::Turns;
 use crate::{batch, chunks, dtype};
 use lowtide::format::{Dtype, Kind};
 use lowtide::order::{LastStep, Turn};
-use lowtide::{Again, LoaderOptions, LoaderState, Standing};
+use lowtide::{Again, BlockWish, LoaderOptions, LoaderState, Standing};
 use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -102,6 +102,7 @@ impl Loader {
             turn,
             block_size: entries.number("block_size")?,
             fingerprint: entries.text("fingerprint")?,
+            mix: chunks::mix(&entries, state.get_item("blocks")?)?,
         };
         self.inner.with(state.py(), |loader, _| loader.load_as(&parsed, standing))?;
         self.seed.is_the_states();
@@ -171,6 +172,25 @@ impl Loader {
         self.inner.with(py, |loader, _| Ok(loader.options().shard.world_size()))
     }
 
+    /// Windows in a block, and blocks that are mixed; None without blocks.
+    #[getter]
+    fn blocks(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
+        let blocks = self.inner.with(py, |loader, _| Ok(loader.options().blocks))?;
+        Ok(match blocks {
+            BlockWish::Mix(mix) => Some((mix.block_rows.get(), mix.buffer_blocks.get())),
+            _ => None,
+        })
+    }
+
+    /// How far the shares of classes in a batch spread if the files are sorted by class.
+    ///
+    /// It is a ratio of standard deviations, against a perfect shuffle: 1.0 is perfect, and it is without
+    /// `blocks`.
+    #[getter]
+    fn predicted_spread(&self, py: Python<'_>) -> PyResult<f64> {
+        self.inner.with(py, |loader, _| Ok(loader.predicted_spread()))
+    }
+
     /// Says where it stands, as the caller saw it; what is only read ahead does not count.
     ///
     /// Returns:
@@ -193,6 +213,9 @@ impl Loader {
         dict.set_item("position", state.position)?;
         dict.set_item("block_size", state.block_size)?;
         dict.set_item("fingerprint", state.fingerprint)?;
+        if let Some(mix) = state.mix {
+            dict.set_item("blocks", [mix.block_rows.get(), mix.buffer_blocks.get()])?;
+        }
         if state.turn != Turn::ALL {
             dict.set_item("turn", [state.turn.first(), state.turn.of()])?;
         }
@@ -226,12 +249,16 @@ impl Loader {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         self.settle(py, Moment::Early)?;
         self.inner.with(py, |loader, _| {
-            let LoaderOptions { batch_size, block_size, order, seed, again, shard, .. } = *loader.options();
+            let LoaderOptions { batch_size, block_size, order, seed, again, shard, blocks, .. } = *loader.options();
+            let blocks = match blocks {
+                BlockWish::Mix(mix) => format!(" blocks=({}, {})", mix.block_rows, mix.buffer_blocks),
+                _ => String::new(),
+            };
             let repeat = if again == Again::SameEpoch { " repeat=True" } else { "" };
             let ranks = self.ranks.with(shard).shown();
             let (epoch, position) = loader.place();
             Ok(format!(
-                "<lowtide.Loader batch_size={batch_size} block_size={block_size} order={order} seed={seed}{repeat} {ranks} \
+                "<lowtide.Loader batch_size={batch_size} block_size={block_size} order={order}{blocks} seed={seed}{repeat} {ranks} \
                  epoch={epoch} position={position} access={}>",
                 loader.access()
             ))
@@ -256,6 +283,9 @@ impl Loader {
         keywords.set_item("dtype", self.wanted.descr.bind(py))?;
         keywords.set_item("prefetch", options.prefetch)?;
         keywords.set_item("drop_last", options.last == LastStep::Drop)?;
+        if let BlockWish::Mix(mix) = options.blocks {
+            keywords.set_item("blocks", mix.block_rows.get())?; // and the state has the rest
+        }
         if options.turn != Turn::ALL {
             keywords.set_item("_turn", (options.turn.first(), options.turn.of()))?;
         }

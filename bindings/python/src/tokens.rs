@@ -511,6 +511,9 @@ impl Tokens {
     ///         Slurm's or MPI's, asked at the first batch at the latest (docs/trainers.md).
     ///     prefetch: How many batches to read ahead at most; 0 does without a thread.
     ///     drop_last: Leaves out the last windows of an epoch, which do not fill a batch on every rank.
+    ///     blocks: With order "shuffled": None is an exact shuffle. "auto" or a number of windows reads whole
+    ///         blocks of neighbours and mixes them inside the budget, as fast as a disk reads;
+    ///         `predicted_spread` says how random.
     ///
     /// Returns:
     ///     A `lowtide.Loader`.
@@ -527,9 +530,9 @@ impl Tokens {
     ///     >>> len(t.loader(12, 1024, rank=1, world_size=4))
     ///     4
     #[pyo3(
-        text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epoch=0, epochs=1, repeat=False, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, _turn=None)"
+        text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epoch=0, epochs=1, repeat=False, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, blocks=None, _turn=None)"
     )]
-    #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=Some(Number::Fits(0)), epoch=Number::Fits(0), epochs=Some(Number::Fits(1)), repeat=false, dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, _turn=None))]
+    #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=Some(Number::Fits(0)), epoch=Number::Fits(0), epochs=Some(Number::Fits(1)), repeat=false, dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, blocks=None, _turn=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     #[allow(clippy::used_underscore_binding)] // a keyword that is not for users, as Python marks it
     fn loader(
@@ -546,6 +549,7 @@ impl Tokens {
         world_size: Option<Number>,
         prefetch: Option<Number>,
         drop_last: bool,
+        blocks: Option<&Bound<'_, PyAny>>,
         _turn: Option<(u64, u64)>, // for lowtide.torch: this worker, of how many
     ) -> PyResult<Loader> {
         let py = slf.py();
@@ -564,6 +568,7 @@ impl Tokens {
             turn: _turn.map_or(Ok(Turn::ALL), |(first, of)| Turn::new(first, of)).map_err(raise)?,
             last: if drop_last { LastStep::Drop } else { LastStep::Split },
             prefetch: optional(py, prefetch, "prefetch", 0)?,
+            blocks: chunks::block_wish(blocks)?,
         };
         Loader::new(slf, options, seed, ranks, Wanted::from_python(py, dtype)?)
     }

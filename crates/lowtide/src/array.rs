@@ -295,11 +295,10 @@ impl Array {
     }
 
     /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
-    /// `rows` of them, from element `first` on. The caller checked that they are all there.
-    pub(crate) fn overlapping(&self, first: u64, stride: u64, len: usize, rows: usize) -> Self {
+    /// `rows` of them. The caller checked that they are all there.
+    pub(crate) fn overlapping(&self, stride: u64, len: usize, rows: usize) -> Self {
         let item = self.dtype().itemsize() as u64;
         let mut layout = self.0.layout.clone();
-        layout.offset += first * item;
         layout.shape = vec![rows, len];
         Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone(), held: None }))
     }

@@ -59,6 +59,14 @@ impl Span {
         self.epochs.is_some_and(|epochs| behind.rem_euclid(i128::from(epochs.max(1))) == 0)
     }
 
+    /// How many epochs an iteration that stands in `epoch` has from there on, this one included.
+    pub(crate) fn left(self, epoch: u64) -> u64 {
+        let Some(epochs) = self.epochs else { return u64::MAX };
+        let behind = i128::from(epoch) - i128::from(self.first);
+        let done = behind.rem_euclid(i128::from(epochs.max(1)));
+        u64::try_from(i128::from(epochs.max(1)) - done).unwrap_or(u64::MAX)
+    }
+
     /// The epoch that is gone through after `epoch`.
     pub(crate) fn after(self, epoch: u64) -> u64 {
         match self.again {
@@ -92,6 +100,7 @@ mod tests {
                 prop_assert_eq!(next, u64::from(first) + step);
                 prop_assert_eq!(same, u64::from(first) + step % epochs);
                 prop_assert_eq!(span(Again::NextEpoch).ends_with(next), step % epochs == epochs - 1);
+                prop_assert_eq!(span(Again::SameEpoch).left(same), epochs - step % epochs);
                 (next, same) = (span(Again::NextEpoch).after(next), span(Again::SameEpoch).after(same));
             }
         }

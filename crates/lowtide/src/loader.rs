@@ -1,24 +1,26 @@
 //! Batches of windows of tokens, epoch after epoch, under any number of ranks.
 //!
 //! A [`Loader`] is one global stream of windows that does not depend on the number of ranks, and a position in
-//! it: that is its whole state. Windows are read ahead, raw, by a thread of [`Chunks`]; they are widened where
-//! they are taken, so that what waits is small and what is handed over is still in the caller's cache.
+//! it: that is its whole state. Windows are read ahead, raw, by a thread of the engine, from one epoch of an iteration
+//! into the next; they are widened where they are taken, so that what waits is small and what is handed over is still
+//! in the caller's cache.
 
-use crate::array::Array;
 use crate::batch::Batch;
-use crate::chunks::Chunks;
+use crate::budget::pool::Block;
+use crate::engine::ahead::Ahead;
 use crate::engine::bytes::same_data;
-use crate::engine::job::Pass;
+use crate::engine::job::{Job, Pass};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::iteration::{Again, Span, Standing};
 use crate::options::Access;
-use crate::order::{Draws, LastStep, Permutation, Sequential, Shard, Steps, Turn, Windows};
-use crate::shuffle::{Many, Shuffle, fits};
+use crate::order::{LastStep, Mix, Shard, Steps, Stream, Turn, Within};
+use crate::shuffle::{BlockWish, Many, fits, mix, mix_fits};
 use crate::tokens::{Tokens, widen_windows};
 use crate::widen::Token;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Which windows, in which order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -89,6 +91,8 @@ pub struct LoaderOptions {
     pub last: LastStep,
     /// How many batches are read before they are asked for; `None` is as many as are good.
     pub prefetch: Option<u64>,
+    /// Windows anywhere, or whole blocks of neighbours: for a shuffled order.
+    pub blocks: BlockWish,
 }
 
 impl Default for LoaderOptions {
@@ -105,6 +109,7 @@ impl Default for LoaderOptions {
             turn: Turn::ALL,
             last: LastStep::Drop,
             prefetch: None,
+            blocks: BlockWish::Exact,
         }
     }
 }
@@ -126,6 +131,8 @@ pub struct LoaderState {
     pub block_size: u64,
     /// Which data it was: see [`Tokens::fingerprint`].
     pub fingerprint: String,
+    /// The blocks of a block shuffle: they depend on the budget, and the order on them.
+    pub mix: Option<Mix>,
 }
 
 /// Batches of windows.
@@ -143,12 +150,11 @@ pub struct LoaderState {
 pub struct Loader {
     tokens: Tokens,
     options: LoaderOptions,
+    /// Where the reading of this iteration began.
     epoch: u64,
-    /// Which steps of `epoch` are taken, and how many there are in all turns.
     turn: Turn,
-    steps: u64,
-    /// The windows of `epoch` that are still to come.
-    chunks: Chunks,
+    /// The windows of this iteration that are still to come.
+    ahead: Ahead,
     standing: Standing,
 }
 
@@ -157,15 +163,22 @@ impl Loader {
     ///
     /// # Errors
     /// [`Error::Argument`] where there are too few tokens for one step, or too few windows in the last one for
-    /// every rank to have a batch; [`Error::Budget`] where a batch does not fit.
+    /// every rank to have a batch; [`Error::Budget`] where a batch, or what is mixed, does not fit.
     pub fn new(tokens: &Tokens, options: LoaderOptions) -> Result<Self> {
         if options.epochs == Some(0) {
             return Err(Error::argument("epochs is 0", "None goes on for ever"));
         }
+        if options.blocks != BlockWish::Exact && options.order != WindowOrder::Shuffled {
+            return Err(Error::argument(
+                format!("blocks= is for order=\"shuffled\", this is order=\"{}\"", options.order),
+                "leave blocks out",
+            ));
+        }
+        let options = settled(tokens, options)?;
         never_empty(tokens, &options)?;
         let LoaderOptions { epoch, turn, .. } = options;
-        let (chunks, steps) = open_epoch(tokens, &options, epoch, 0, turn)?;
-        Ok(Self { tokens: tokens.clone(), options, epoch, turn, steps, chunks, standing: Standing::Ready })
+        let ahead = open(tokens, &options, (epoch, 0), turn)?;
+        Ok(Self { tokens: tokens.clone(), options, epoch, turn, ahead, standing: Standing::Ready })
     }
 
     /// What it gives.
@@ -180,19 +193,32 @@ impl Loader {
 
     /// The way of access that is taken now.
     pub fn access(&self) -> Access {
-        self.chunks.access()
+        self.ahead.choice().way.into()
     }
 
     /// Why that one.
     pub fn why(&self) -> &str {
-        self.chunks.why()
+        &self.ahead.choice().why
     }
 
     /// How many batches one whole iteration has; `None` where it is endless.
     pub fn len(&self) -> Result<Option<u64>> {
-        let windows = epoch_len(&self.tokens, &self.options)?;
-        let steps = steps(&self.options, windows, 0)?.taking(self.options.turn).count();
-        Ok(self.options.epochs.map(|epochs| steps.saturating_mul(epochs)))
+        let Some(epochs) = self.options.epochs else { return Ok(None) };
+        let windows = stream(&self.tokens, &self.options)?.count();
+        let one = steps(&self.options, windows, 0)?.taking(self.options.turn);
+        Ok(Some(match self.options.turn {
+            Turn::ALL => one.count().saturating_mul(epochs),
+            _ => one.through(epochs)?.count(),
+        }))
+    }
+
+    /// How far the shares of classes in a batch spread if the files are sorted by class, against a perfect shuffle: a
+    /// ratio of standard deviations. 1 is perfect, and without blocks it is.
+    pub fn predicted_spread(&self) -> f64 {
+        match &self.ahead.job().pass {
+            Pass::Windows(stream) => stream.predicted_spread(self.options.batch_size as u64),
+            _ => 1.0,
+        }
     }
 
     /// Whether an iteration has no batches: never, [`new`](Self::new) refuses that.
@@ -211,12 +237,12 @@ impl Loader {
             return Ok(());
         }
         let (epoch, turn) = match self.options.again {
-            Again::NextEpoch if self.chunks.remaining() == 0 => (span.after(self.epoch), self.next_turn()),
+            Again::NextEpoch if self.remaining() == 0 => (self.next_epoch(), self.next_turn()),
             Again::NextEpoch => (self.epoch, self.turn), // it was loaded as one that is over
             Again::SameEpoch => (span.first, self.options.turn),
         };
-        self.open(epoch, turn)?;
-        self.standing = Standing::Ready;
+        self.ahead = open(&self.tokens, &self.options, (epoch, 0), turn)?;
+        (self.epoch, self.turn, self.standing) = (epoch, turn, Standing::Ready);
         Ok(())
     }
 
@@ -236,7 +262,7 @@ impl Loader {
         let options = LoaderOptions { shard, ..self.options };
         never_empty(&self.tokens, &options)?;
         let (epoch, position) = self.place();
-        let turn = if self.chunks.remaining() == 0 { self.next_turn() } else { self.turn };
+        let turn = if self.remaining() == 0 { self.next_turn() } else { self.turn };
         self.stand_at(options, epoch, position, turn)
     }
 
@@ -248,7 +274,7 @@ impl Loader {
             Ok(raw) => raw,
             Err(error) => return Some(Err(error)),
         };
-        let shape = vec![raw.rows(), self.options.block_size];
+        let shape = vec![raw.windows, self.options.block_size];
         let budget = self.tokens.budget();
         let pair = Batch::blank::<T>(budget, shape.clone()).and_then(|mut x| {
             let mut y = Batch::blank::<T>(budget, shape)?;
@@ -274,62 +300,69 @@ impl Loader {
             Ok(raw) => raw,
             Err(error) => return Some(Err(error)),
         };
-        let tokens = raw.rows() * self.options.block_size;
-        Some(self.widen(&raw, &mut x[..tokens], &mut y[..tokens]).map(|()| raw.rows()))
+        let tokens = raw.windows * self.options.block_size;
+        Some(self.widen(&raw, &mut x[..tokens], &mut y[..tokens]).map(|()| raw.windows))
     }
 
-    fn widen<T: Token>(&self, raw: &Batch, x: &mut [T], y: &mut [T]) -> Result<()> {
-        widen_windows(raw.dtype(), raw.bytes(), self.options.block_size, x, y)
+    fn widen<T: Token>(&self, raw: &Raw, x: &mut [T], y: &mut [T]) -> Result<()> {
+        widen_windows(self.tokens.dtype(), &raw.block, self.options.block_size, x, y)
     }
 
     /// The next windows as they stand in the files.
-    fn next_raw(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Batch>> {
-        let span = self.options.span();
-        if self.standing == Standing::Over {
+    fn next_raw(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Raw>> {
+        let step = match self.standing {
+            Standing::Over => None,
+            Standing::Ready | Standing::UnderWay => self.steps().range(self.ahead.taken()),
+        };
+        let Some(windows) = step else {
+            self.standing = Standing::Over;
             return None;
-        }
-        while self.chunks.remaining() == 0 {
-            if span.ends_with(self.epoch) {
-                self.standing = Standing::Over;
-                return None;
-            }
-            if let Err(error) = self.open(span.after(self.epoch), self.next_turn()) {
-                return Some(Err(error));
-            }
-        }
-        match self.chunks.next_chunk(interrupt)? {
-            Ok(chunk) => {
-                let last = self.chunks.remaining() == 0 && span.ends_with(self.epoch);
-                self.standing = if last { Standing::Over } else { Standing::UnderWay };
-                chunk.into_batches().pop().map(Ok)
+        };
+        match self.ahead.next(interrupt)? {
+            Ok(mut blocks) => {
+                self.standing = if self.remaining() == 0 { Standing::Over } else { Standing::UnderWay };
+                let windows = usize::try_from(windows.end - windows.start).unwrap_or(0);
+                blocks.pop().map(|block| Ok(Raw { block: block.deliver(), windows }))
             }
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// Goes to the beginning of an epoch.
-    fn open(&mut self, epoch: u64, turn: Turn) -> Result<()> {
-        (self.chunks, self.steps) = open_epoch(&self.tokens, &self.options, epoch, 0, turn)?;
-        (self.epoch, self.turn) = (epoch, turn);
-        Ok(())
+    fn steps(&self) -> &Steps {
+        &self.ahead.job().steps
     }
 
-    /// Whose turn it is after this epoch.
+    /// How many batches are left of this iteration.
+    fn remaining(&self) -> u64 {
+        self.steps().count() - self.ahead.taken()
+    }
+
+    /// The epoch after this iteration's last.
+    fn next_epoch(&self) -> u64 {
+        let span = self.options.span();
+        span.after(self.epoch.wrapping_add(span.left(self.epoch) - 1))
+    }
+
+    /// Whose turn it is after this iteration.
     fn next_turn(&self) -> Turn {
-        self.turn.after(self.steps)
+        self.turn.after(self.steps().total())
     }
 
     /// The epoch, and how many of its windows all ranks together have taken, as the caller saw it.
     pub fn place(&self) -> (u64, u64) {
-        match self.chunks.remaining() {
-            0 => (self.options.span().after(self.epoch), 0),
-            _ => (self.epoch, self.chunks.position()),
+        match (self.remaining(), self.ahead.taken()) {
+            (0, _) => (self.next_epoch(), 0),
+            (_, 0) => (self.epoch, self.steps().start()),
+            (_, taken) => {
+                let (epochs, position) = self.steps().place_after(taken - 1);
+                (self.epoch.wrapping_add(epochs), position)
+            }
         }
     }
 
     /// Where it stands, as the caller saw it.
     pub fn state(&self) -> Result<LoaderState> {
-        let done = self.chunks.remaining() == 0;
+        let done = self.remaining() == 0;
         let LoaderOptions { order, seed, block_size, .. } = self.options;
         let (epoch, position) = self.place();
         Ok(LoaderState {
@@ -340,6 +373,10 @@ impl Loader {
             turn: if done { self.next_turn() } else { self.turn },
             block_size: block_size as u64,
             fingerprint: self.tokens.fingerprint()?,
+            mix: match self.options.blocks {
+                BlockWish::Mix(mix) => Some(mix),
+                _ => None,
+            },
         })
     }
 
@@ -365,7 +402,8 @@ impl Loader {
                 "make the loader with the order and the block_size of the state",
             ));
         }
-        let options = LoaderOptions { seed: state.seed, ..self.options };
+        let blocks = state.mix.map_or(BlockWish::Exact, BlockWish::Mix);
+        let options = LoaderOptions { seed: state.seed, blocks, ..self.options };
         if state.turn.of() != options.turn.of() {
             return Err(Error::argument(
                 format!(
@@ -383,39 +421,56 @@ impl Loader {
 
     /// Goes to a place of an epoch, with other options.
     fn stand_at(&mut self, options: LoaderOptions, epoch: u64, position: u64, turn: Turn) -> Result<()> {
-        let open = |epoch, position| open_epoch(&self.tokens, &options, epoch, position, turn);
-        let (mut epoch, (mut chunks, mut steps)) = (epoch, open(epoch, position)?);
-        if steps == 0 {
-            // What is left of its epoch does not fill a step of these ranks: the epoch is over.
-            epoch = options.span().after(epoch);
-            (chunks, steps) = open(epoch, 0)?;
-        }
+        let windows = stream(&self.tokens, &options)?.count();
+        // What is left of its epoch may not fill a step of these ranks: then the epoch is over.
+        let (epoch, position) = match steps(&options, windows, position)?.total() {
+            0 => (options.span().after(epoch), 0),
+            _ => (epoch, position),
+        };
+        self.ahead = open(&self.tokens, &options, (epoch, position), turn)?;
         (self.options, self.epoch, self.turn) = (options, epoch, turn);
-        (self.chunks, self.steps) = (chunks, steps);
         Ok(())
     }
+}
+
+/// Windows of a batch as they stand in the files, end to end.
+#[derive(Debug)]
+struct Raw {
+    block: Block,
+    windows: usize,
 }
 
 impl LoaderOptions {
     fn span(&self) -> Span {
         Span { first: self.epoch, epochs: self.epochs, again: self.again }
     }
+
+    fn within(&self) -> Within {
+        match (self.order, self.blocks) {
+            (WindowOrder::WithReplacement, _) => Within::Draws,
+            (WindowOrder::Sequential, _) => Within::Sequential,
+            (WindowOrder::Shuffled, BlockWish::Mix(mix)) => Within::Blocks(mix),
+            (WindowOrder::Shuffled, _) => Within::Shuffled,
+        }
+    }
 }
 
-/// How many windows an epoch has, the same in every one.
-fn epoch_len(tokens: &Tokens, options: &LoaderOptions) -> Result<u64> {
-    let (len, block) = (tokens.len(), options.block_size as u64);
-    match Windows::new(len, block, options.seed, 0) {
-        Ok(windows) => Ok(windows.count()),
-        // One window fits, if not a whole epoch's phases: enough to draw from.
-        Err(_) if options.order == WindowOrder::WithReplacement && block > 0 && len > block => Ok(1),
-        Err(error) => Err(error),
-    }
+/// The options with the blocks that they mean: from the budget, which a state need not be loaded under.
+fn settled(tokens: &Tokens, options: LoaderOptions) -> Result<LoaderOptions> {
+    let windows = stream(tokens, &options)?.count();
+    let view = tokens.windows_of(options.block_size);
+    let blocks = mix(&[view], windows, options.blocks)?.map_or(BlockWish::Exact, BlockWish::Mix);
+    Ok(LoaderOptions { blocks, ..options })
+}
+
+/// Where windows begin, epoch after epoch.
+fn stream(tokens: &Tokens, options: &LoaderOptions) -> Result<Stream> {
+    Stream::new(tokens.len(), options.block_size as u64, options.seed, options.within())
 }
 
 /// Refuses what would never give a batch.
 fn never_empty(tokens: &Tokens, options: &LoaderOptions) -> Result<()> {
-    let windows = epoch_len(tokens, options)?;
+    let windows = stream(tokens, options)?.count();
     if steps(options, windows, 0)?.total() > 0 {
         return Ok(());
     }
@@ -430,39 +485,16 @@ fn steps(options: &LoaderOptions, windows: u64, position: u64) -> Result<Steps> 
     options.shard.steps(windows, position, options.batch_size as u64, options.last)
 }
 
-/// The windows of an epoch from a position on, and the steps that there are in all turns.
-fn open_epoch(
-    tokens: &Tokens,
-    options: &LoaderOptions,
-    epoch: u64,
-    position: u64,
-    turn: Turn,
-) -> Result<(Chunks, u64)> {
-    let (len, block) = (tokens.len(), options.block_size as u64);
-    let count = epoch_len(tokens, options)?;
-    let view = |first: u64, stride: u64, rows: u64| -> Result<Array> {
-        let too_many = |_| Error::argument("there are more windows than this machine can count", "");
-        let rows = usize::try_from(rows).map_err(too_many)?;
-        Ok(tokens.array().overlapping(first, stride, options.block_size + 1, rows))
-    };
-    let (array, pass) = match options.order {
-        WindowOrder::WithReplacement => {
-            let draws = Draws::new(len - block, options.seed).from(epoch.wrapping_mul(count));
-            (view(0, 1, len - block)?, Pass::Draws(draws))
-        }
-        WindowOrder::Shuffled => {
-            let windows = Windows::new(len, block, options.seed, epoch)?;
-            let order = Permutation::new(count, options.seed, epoch);
-            (view(windows.phase(), block, count)?, Pass::Exact(order))
-        }
-        WindowOrder::Sequential => {
-            let windows = Windows::new(len, block, options.seed, epoch)?;
-            (view(windows.phase(), block, count)?, Pass::Sequential(Sequential::new(count)))
-        }
-    };
-    fits(&array, Many::Windows { batch: options.batch_size, block: options.block_size })?;
-    let steps = steps(options, count, position)?;
-    let ahead = options.prefetch.unwrap_or(u64::MAX);
-    let chunks = Chunks::new(vec![array], Shuffle::default(), pass, steps.taking(turn), ahead)?;
-    Ok((chunks, steps.total()))
+/// The windows from a place of an epoch to the end of its iteration.
+fn open(tokens: &Tokens, options: &LoaderOptions, place: (u64, u64), turn: Turn) -> Result<Ahead> {
+    let (epoch, position) = place;
+    let stream = stream(tokens, options)?.from(epoch);
+    let view = tokens.windows_of(options.block_size);
+    fits(&view, Many::Windows { batch: options.batch_size, block: options.block_size })?;
+    if let (Within::Blocks(mix), Some(largest)) = (stream.within(), stream.largest_mix()) {
+        mix_fits(std::slice::from_ref(&view), mix, largest)?;
+    }
+    let steps = steps(options, stream.count(), position)?.through(options.span().left(epoch))?.taking(turn);
+    let (inputs, pass) = (vec![view.input()], Pass::Windows(Arc::new(stream)));
+    Ahead::new(Job { inputs, pass, steps, ahead: options.prefetch.unwrap_or(u64::MAX) })
 }

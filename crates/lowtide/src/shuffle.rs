@@ -64,9 +64,19 @@ impl Default for Shuffle {
 
 /// The order of a shuffled pass.
 pub(crate) fn pass(arrays: &[Array], shuffle: &Shuffle) -> Result<Pass> {
-    let rows = arrays.first().map_or(0, Array::rows);
-    let mix = match shuffle.blocks {
-        BlockWish::Exact => return Ok(Pass::Exact(Permutation::new(rows, shuffle.seed, shuffle.epoch))),
+    let (rows, Shuffle { seed, epoch, .. }) = (arrays.first().map_or(0, Array::rows), *shuffle);
+    let Some(mix) = mix(arrays, rows, shuffle.blocks)? else {
+        return Ok(Pass::Exact(Permutation::new(rows, seed, epoch)));
+    };
+    let order = Blocks::new(rows, seed, epoch, mix);
+    mix_fits(arrays, mix, order.largest_mix())?;
+    Ok(Pass::Blocks(order))
+}
+
+/// The blocks that are meant; none in an exact shuffle.
+pub(crate) fn mix(arrays: &[Array], rows: u64, wish: BlockWish) -> Result<Option<Mix>> {
+    Ok(Some(match wish {
+        BlockWish::Exact => return Ok(None),
         BlockWish::Mix(mix) => mix,
         BlockWish::Auto => {
             let (row, room) = rooms(arrays);
@@ -77,10 +87,13 @@ pub(crate) fn pass(arrays: &[Array], shuffle: &Shuffle) -> Result<Pass> {
             let fitting = (room / row).saturating_sub(rows % block_rows.max(1));
             Mix::new(block_rows, (fitting / block_rows.max(1)).max(1))?
         }
-    };
-    let order = Blocks::new(rows, shuffle.seed, shuffle.epoch, mix);
+    }))
+}
+
+/// Refuses what cannot be mixed inside the budget: so many rows at most are in a mix.
+pub(crate) fn mix_fits(arrays: &[Array], mix: Mix, largest: u64) -> Result<()> {
     for array in arrays {
-        let needs = order.largest_mix().saturating_mul(planned_row_bytes(array.row_bytes()));
+        let needs = largest.saturating_mul(planned_row_bytes(array.row_bytes()));
         if needs > shares::mix(array.budget().limit()) {
             return Err(Error::Budget {
                 what: format!("mixing {} blocks of {} rows", mix.buffer_blocks, mix.block_rows).into(),
@@ -90,7 +103,7 @@ pub(crate) fn pass(arrays: &[Array], shuffle: &Shuffle) -> Result<Pass> {
             });
         }
     }
-    Ok(Pass::Blocks(order))
+    Ok(())
 }
 
 /// What one row of all arrays takes while it waits, and what they may take together.

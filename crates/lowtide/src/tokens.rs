@@ -236,6 +236,12 @@ impl Tokens {
         &self.0.array
     }
 
+    /// A window of `block` tokens and the one after them for every token where one begins.
+    pub(crate) fn windows_of(&self, block: usize) -> Array {
+        let windows = self.0.array.rows().saturating_sub(block as u64);
+        self.0.array.overlapping(1, block + 1, usize::try_from(windows).unwrap_or(usize::MAX))
+    }
+
     /// The budget that this and all made from it share.
     pub fn budget(&self) -> &Budget {
         self.0.array.budget()

@@ -674,6 +674,7 @@ class Tokens:
         world_size: int | None = None,
         prefetch: int | None = None,
         drop_last: bool = True,
+        blocks: Literal["auto"] | int | None = None,
         _turn: tuple[int, int] | None = None,
     ) -> Loader:
         """Gives batches of windows, read ahead in a thread: `for x, y in tokens.loader(12, 1024)`.
@@ -693,6 +694,9 @@ class Tokens:
                 Slurm's or MPI's, asked at the first batch at the latest (docs/trainers.md).
             prefetch: How many batches to read ahead at most; 0 does without a thread.
             drop_last: Leaves out the last windows of an epoch, which do not fill a batch on every rank.
+            blocks: With order "shuffled": None is an exact shuffle. "auto" or a number of windows reads whole
+                blocks of neighbours and mixes them inside the budget, as fast as a disk reads;
+                `predicted_spread` says how random.
 
         Returns:
             A `lowtide.Loader`.
@@ -735,6 +739,7 @@ class _LoaderState(TypedDict):
     position: int
     block_size: int
     fingerprint: str
+    blocks: NotRequired[list[int]]
     turn: NotRequired[list[int]]
 
 @final
@@ -770,6 +775,16 @@ class Loader:
     @property
     def world_size(self) -> int:
         """Over how many ranks the batches are shared out."""
+    @property
+    def blocks(self) -> tuple[int, int] | None:
+        """Windows in a block, and blocks that are mixed; None without blocks."""
+    @property
+    def predicted_spread(self) -> float:
+        """How far the shares of classes in a batch spread if the files are sorted by class.
+
+        It is a ratio of standard deviations, against a perfect shuffle: 1.0 is perfect, and it is without
+        `blocks`.
+        """
     def state_dict(self) -> _LoaderState:
         """Says where it stands, as the caller saw it; what is only read ahead does not count.
 

@@ -126,6 +126,7 @@ class TokenDataset(IterableDataset[_Pair]):
         world_size: int | None = None,
         prefetch: int | None = None,
         drop_last: bool = True,
+        blocks: Literal["auto"] | int | None = None,
     ) -> None:
         """Check the arguments: nothing is read before the first batch."""
         super().__init__()
@@ -142,6 +143,7 @@ class TokenDataset(IterableDataset[_Pair]):
             "world_size": world_size,
             "prefetch": prefetch,
             "drop_last": drop_last,
+            "blocks": blocks,
         }
         # What is wrong is said here, not in a worker; and a random seed is drawn here, once for all of them.
         self._loader = tokens.loader(**self._settings, repeat=repeat)

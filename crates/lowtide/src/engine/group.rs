@@ -23,7 +23,7 @@ use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
-use crate::order::{Blocks, Order};
+use crate::order::{Mixes, Order};
 use crate::prefetch::Produce;
 use crate::store::{Cost, Read, WINDOWS, window_for};
 use crate::sys::{self, crew};
@@ -324,7 +324,7 @@ impl Reader {
     /// How many chunks to read at once.
     fn look_ahead(&self, outlook: &[Outlook], from: u64) -> u64 {
         let (inputs, next) = (&self.job.inputs, self.cursor.next);
-        if let Pass::Blocks(order) = &self.job.pass {
+        if let Some(order) = self.job.pass.mixes() {
             // To the end of the mix, and no further: the chunk that crosses it is read in two halves.
             let end = order.mix_range(from).end;
             let crossing = |step: &u64| self.job.steps.range(*step).is_some_and(|range| range.start < end);
@@ -369,7 +369,7 @@ impl Reader {
         planned: Option<&Planned>,
         interrupt: Interrupt<'_>,
     ) -> Result<(u64, Option<Planned>)> {
-        let Pass::Blocks(order) = &self.job.pass else {
+        let Some(order) = self.job.pass.mixes() else {
             return self
                 .read_inputs(outlook, memory, from..u64::MAX, None, interrupt)
                 .map(|()| (u64::MAX, None));
@@ -386,7 +386,7 @@ impl Reader {
     }
 
     /// Plans the mix that begins at position `from`, in step `next` or the one before it.
-    fn plan(&self, order: &Blocks, next: u64, from: u64) -> Option<Planned> {
+    fn plan(&self, order: &dyn Mixes, next: u64, from: u64) -> Option<Planned> {
         let crosses = self.job.steps.range(next - 1).is_some_and(|range| range.end > from);
         let part = from..order.mix_range(from).end;
         let spans: Vec<_> = self.spans(next - u64::from(crosses), part).collect();

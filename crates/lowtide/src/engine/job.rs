@@ -8,7 +8,7 @@ use super::tuning::SORTED;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::options::{Access, Cache, Way};
-use crate::order::{Blocks, Draws, Order, Permutation, Sequential, Steps};
+use crate::order::{Blocks, Mixes, Order, Permutation, Sequential, Steps, Stream, Within};
 use std::sync::Arc;
 
 /// Which rows, when.
@@ -20,8 +20,8 @@ pub(crate) enum Pass {
     Exact(Permutation),
     /// Whole blocks, mixed.
     Blocks(Blocks),
-    /// Any row, again and again.
-    Draws(Draws),
+    /// Windows of tokens, epoch after epoch.
+    Windows(Arc<Stream>),
 }
 
 impl Pass {
@@ -30,7 +30,7 @@ impl Pass {
             Self::Sequential(order) => order,
             Self::Exact(order) => order,
             Self::Blocks(order) => order,
-            Self::Draws(order) => order,
+            Self::Windows(order) => &**order,
         }
     }
 
@@ -39,7 +39,21 @@ impl Pass {
             Self::Sequential(_) => Visit::Sequential,
             Self::Exact(_) => Visit::Shuffled,
             Self::Blocks(_) => Visit::Blocks,
-            Self::Draws(_) => Visit::Random,
+            Self::Windows(order) => match order.within() {
+                Within::Sequential => Visit::Sequential,
+                Within::Shuffled => Visit::Shuffled,
+                Within::Blocks(_) => Visit::Blocks,
+                Within::Draws => Visit::Random,
+            },
+        }
+    }
+
+    /// The same where it is read mix by mix.
+    pub(crate) fn mixes(&self) -> Option<&dyn Mixes> {
+        match self {
+            Self::Blocks(order) => Some(order),
+            Self::Windows(order) if matches!(order.within(), Within::Blocks(_)) => Some(&**order),
+            _ => None,
         }
     }
 }

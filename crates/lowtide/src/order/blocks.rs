@@ -72,6 +72,26 @@ pub struct Blocks {
     takes_rest: u64,
 }
 
+/// What is read mix by mix.
+pub(crate) trait Mixes: Order {
+    /// The positions of the mix that holds `position`; empty past the end.
+    fn mix_range(&self, position: u64) -> Range<u64>;
+
+    /// The rows at spans of positions that all lie in one mix, in the order in which they lie in the file, each with
+    /// its index among the positions.
+    fn in_file_order(&self, spans: &[Range<u64>]) -> Vec<(u64, u32)>;
+}
+
+impl Mixes for Blocks {
+    fn mix_range(&self, position: u64) -> Range<u64> {
+        self.mix_range(position)
+    }
+
+    fn in_file_order(&self, spans: &[Range<u64>]) -> Vec<(u64, u32)> {
+        self.in_file_order(spans)
+    }
+}
+
 /// One mix: its place among the positions, and its blocks' among the shuffled blocks.
 #[derive(Debug)]
 struct Piece {

@@ -5,7 +5,8 @@
 //! free, and so is resuming: the position is the whole state.
 //!
 //! [`Sequential`], [`Permutation`] and [`Blocks`] say which row stands at a position, [`Draws`] draws one;
-//! [`Windows`] says where a row of tokens begins, [`shard`] which positions a rank takes. Every order passes
+//! [`Windows`] says where a row of tokens begins, and [`Stream`] where those of all epochs do, end to end; [`shard`] says
+//! which positions a rank takes. Every order passes
 //! [`conformance`].
 //!
 //! ```
@@ -30,13 +31,16 @@ mod permutation;
 mod quality;
 mod sequential;
 pub mod shard;
+mod stream;
 mod windows;
 
+pub(crate) use blocks::Mixes;
 pub use blocks::{Blocks, Mix};
 pub use draws::Draws;
 pub use permutation::Permutation;
 pub use sequential::Sequential;
 pub use shard::{LastStep, Shard, Steps, Turn};
+pub use stream::{Stream, Within};
 pub use windows::Windows;
 
 use std::fmt::Debug;

@@ -102,7 +102,8 @@ impl Shard {
                 "drop the last step (drop_last=True), or choose another batch_size",
             ));
         }
-        Ok(Steps { shard: self, start, len, batch, global, total: count, count, last, turn: Turn::ALL })
+        let (shard, turn) = (self, Turn::ALL);
+        Ok(Steps { shard, start, len, batch, global, head: count, each: 0, total: count, count, last, turn })
     }
 }
 
@@ -115,6 +116,10 @@ pub struct Steps {
     batch: u64,
     /// The positions of a full step, over all ranks.
     global: u64,
+    /// Steps of the first epoch, in all turns.
+    head: u64,
+    /// Steps of each epoch after it.
+    each: u64,
     /// Steps of all turns.
     total: u64,
     /// Steps of this turn.
@@ -165,6 +170,18 @@ impl Turn {
 }
 
 impl Steps {
+    /// The same through so many epochs, this one included: position p of the next one is `len` + p, and so on. No step
+    /// reaches from one epoch into another. Fewer epochs, where their positions could not be counted.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where some rank would get nothing of the last step of a whole epoch.
+    pub fn through(self, epochs: u64) -> Result<Self> {
+        let each = self.restart(self.len, 0)?.total;
+        let more = epochs.min(u64::MAX / self.len.max(1)).saturating_sub(1);
+        let total = self.head.saturating_add(each.saturating_mul(more));
+        Ok(Self { each, total, ..self }.taking(self.turn))
+    }
+
     /// Only the steps of one turn.
     #[must_use]
     pub fn taking(self, turn: Turn) -> Self {
@@ -201,8 +218,9 @@ impl Steps {
         if step >= self.count {
             return None;
         }
-        let first = self.start + (self.turn.first + step * self.turn.of) * self.global;
+        let (epoch, first) = self.place(self.turn.first + step * self.turn.of);
         let there = (self.len - first).min(self.global);
+        let first = epoch * self.len + first;
         Some(if there == self.global {
             let first = first + self.shard.rank * self.batch;
             first..first + self.batch
@@ -211,11 +229,28 @@ impl Steps {
         })
     }
 
+    /// Where step `step` of all turns begins: how many epochs on, and the position in that one.
+    fn place(&self, step: u64) -> (u64, u64) {
+        match step.checked_sub(self.head) {
+            Some(behind) if self.each > 0 => (1 + behind / self.each, behind % self.each * self.global),
+            _ => (0, self.start + step * self.global),
+        }
+    }
+
     /// The position that all ranks together have reached after `step`: what a state holds. In turns, when
-    /// every reader has taken as many.
+    /// every reader has taken as many. Of several epochs, how many were gone through, and the position in the next.
+    pub fn place_after(&self, step: u64) -> (u64, u64) {
+        let taken = (u128::from(step) + 1).saturating_mul(self.turn.of.into());
+        match u64::try_from(taken) {
+            Ok(taken) if taken < self.total => self.place(taken),
+            _ if self.each > 0 => (1 + (self.total - self.head).div_ceil(self.each), 0),
+            _ => (0, self.len.min(self.start.saturating_add(self.total.saturating_mul(self.global)))),
+        }
+    }
+
+    /// The same in one epoch.
     pub fn position_after(&self, step: u64) -> u64 {
-        let taken = (u128::from(step) + 1).saturating_mul(u128::from(self.global) * u128::from(self.turn.of));
-        u64::try_from(taken).map_or(self.len, |taken| self.start.saturating_add(taken).min(self.len))
+        self.place_after(step).1
     }
 
     /// Where the share of `rank` begins when `rows` are dealt out evenly.
@@ -242,6 +277,10 @@ mod tests {
     ) -> Vec<Range<u64>> {
         let of = |rank| Shard::new(rank, world_size).unwrap().steps(len, start, batch, last).unwrap();
         (0..world_size).map(|rank| of(rank).range(step).unwrap()).collect()
+    }
+
+    fn turn_of(steps: &Steps) -> Turn {
+        steps.turn
     }
 
     /// The positions of a step over all ranks, after checking that they lie end to end.
@@ -335,6 +374,41 @@ mod tests {
                     }
                     *turn = turn.after(steps.count());
                 }
+            }
+        }
+
+        /// Against one epoch after the other, each with the turn that the one before it leaves.
+        #[test]
+        fn epochs_follow_each_other(
+            (len, start, batch, world_size) in run(), epochs in 1_u64..5, (first, of) in (0_u64..4, 1_u64..4)
+        ) {
+            let Ok(mut turn) = Turn::new(first, of) else { return Ok(()) };
+            for (rank, last) in [(0, Drop), (world_size - 1, Split)] {
+                let steps = |start| Shard::new(rank, world_size).unwrap().steps(len, start, batch, last);
+                let (Ok(head), Ok(_)) = (steps(start), steps(0)) else { continue };
+                let all = head.through(epochs).unwrap().taking(turn);
+                let mut taken = 0;
+                for epoch in 0..epochs {
+                    let one = steps(if epoch == 0 { start } else { 0 }).unwrap();
+                    for step in 0..one.taking(turn).count() {
+                        let range = one.taking(turn).range(step).unwrap();
+                        prop_assert_eq!(all.range(taken), Some(epoch * len + range.start..epoch * len + range.end));
+                        taken += 1;
+                        let (passed, position) = all.place_after(taken - 1);
+                        let here = head.restart(len, if passed == 0 { start } else { 0 }).unwrap();
+                        prop_assert!(passed <= epochs && position <= len && (passed == 0 || here.total() > 0));
+                        // Whoever goes on from there with the same turn takes the very next step.
+                        if let Some(next) = all.range(taken) {
+                            let rest = steps(position).unwrap().through(epochs - passed).unwrap().taking(turn_of(&all));
+                            let next = next.start - passed * len..next.end - passed * len;
+                            prop_assert_eq!(rest.range(0), Some(next));
+                        }
+                    }
+                    turn = turn.after(one.total());
+                }
+                prop_assert_eq!(all.range(taken), None);
+                prop_assert_eq!(all.count(), taken);
+                turn = Turn::new(first, of).unwrap();
             }
         }
 
