@@ -6,9 +6,10 @@ use crate::chunk_shape::ChunksMethod;
 use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::index::{self, Mode, Selected};
-use crate::number::Number;
-use crate::{budget, dtype, memmap, notebook};
+use crate::number::{Number, optional};
+use crate::{budget, dtype, memmap, notebook, parts};
 use lowtide::format::{Container, Layout, Order};
+use lowtide::order::Cut;
 use lowtide::{Access, Axis, CacheWish, Options, Was};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeWarning, PyTypeError, PyValueError};
@@ -163,6 +164,14 @@ impl Array {
         Ok(Self { descr, arguments: arguments.unbind(), inner })
     }
 
+    /// An array that was made from this one: a part of it.
+    pub fn derived(&self, py: Python<'_>, inner: lowtide::Array) -> PyResult<Self> {
+        let arguments = self.arguments.bind(py).copy()?;
+        let cut = |Cut { seed, rows }: Cut| (seed, rows.start, rows.end);
+        arguments.set_item(CUTS, inner.part().cuts().map(cut).collect::<Vec<_>>())?;
+        Ok(Self { descr: self.descr.clone_ref(py), arguments: arguments.unbind(), inner })
+    }
+
     /// NumPy's dtype of its batches.
     pub fn descr<'py>(&self, py: Python<'py>) -> &Bound<'py, PyArrayDescr> {
         self.descr.bind(py)
@@ -183,7 +192,7 @@ impl Array {
             out.set_item(py.Ellipsis(), index::fresh(py, &self.inner, self.descr(py), selected)?)?;
         } else {
             warn_unguarded(py, &self.inner)?;
-            let (inner, axes) = selected.over(&self.inner);
+            let (inner, axes) = selected.over(&self.inner)?;
             let mut bytes = Out::new(array, array.len() * self.inner.dtype().itemsize());
             unlocked(py, move |interrupt| inner.select_into(axes, bytes.bytes(), interrupt))?;
         }
@@ -336,7 +345,8 @@ impl Array {
         let (path, access) = (self.inner.path().display(), self.inner.access());
         let closed = if self.inner.is_closed() { ", closed" } else { "" };
         Ok(format!(
-            "<lowtide.Array {path:?} shape={shape} dtype={} access={access}{closed}>",
+            "<lowtide.Array {path:?}{} shape={shape} dtype={} access={access}{closed}>",
+            parts::shown(&self.inner),
             self.descr(py).str()?
         ))
     }
@@ -344,7 +354,7 @@ impl Array {
     /// What a notebook shows.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let mut facts = vec![
-            ("path", self.inner.path().display().to_string()),
+            ("path", format!("{}{}", self.inner.path().display(), parts::shown(&self.inner))),
             ("shape", lowtide::format::shape_text(self.inner.shape())),
             ("dtype", self.descr(py).str()?.to_string()),
         ];
@@ -406,6 +416,89 @@ impl Array {
             )));
         };
         self.select(py, Selected::places(rows, axis, shape, mode, out.is_none())?, out)
+    }
+
+    /// Gives a part of the rows as an array of its own, without reading it.
+    ///
+    /// It has all methods that the array has, over the same file and inside the same budget; closing one
+    /// closes both. Parts of parts are parts.
+    ///
+    /// Args:
+    ///     start, stop: Which rows, as in a slice: negative numbers count from the end, None is the end.
+    ///
+    /// Returns:
+    ///     A `lowtide.Array` of the rows `start` to `stop`.
+    ///
+    /// Raises:
+    ///     ValueError: The array is a single element, which has no rows.
+    ///     TypeError: A number is not a whole one.
+    ///
+    /// Examples:
+    ///     >>> a = lowtide.open("rows.npy")
+    ///     >>> a.rows(100, 200)
+    ///     <lowtide.Array "...rows.npy" rows 100:200 of 1000 shape=(100, 128) dtype=float32 access=auto>
+    ///     >>> head, tail = a.rows(None, -100), a.rows(-100)
+    ///     >>> len(head), len(tail), bool((tail[0] == a[900]).all())
+    ///     (900, 100, True)
+    ///     >>> for chunk in tail.shuffled(50, seed=0):
+    ///     ...     print(chunk.shape)
+    ///     (50, 128)
+    ///     (50, 128)
+    #[pyo3(signature = (start=None, stop=None), text_signature = "($self, start=None, stop=None)")]
+    fn rows(
+        &self,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        stop: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let rows = parts::range(py, start, stop, self.inner.rows())?;
+        self.derived(py, self.inner.cut(&Cut { seed: None, rows }).map_err(raise)?)
+    }
+
+    /// Divides the rows among several parts, without reading them: for training and validation, say.
+    ///
+    /// Every row is in exactly one part. With a seed the rows are dealt one by one: every split is as likely
+    /// as any other, and the same seed gives the same one, everywhere. Nothing is stored: a part is positions
+    /// of the permutation that `shuffled(seed=seed)` goes through in its epoch 0, and has its rows in that
+    /// order, which is also the order in which its `chunks` come. With `seed=None` the parts are neighbouring
+    /// rows in file order, as `rows` gives them: a slow disk reads them faster, and `blocks=` works.
+    ///
+    /// Args:
+    ///     sizes: The share of the first part, such as 0.9, the rest being the second; or the number of rows
+    ///         of the first; or a list of all shares, which make 1, or of all numbers of rows.
+    ///     seed: Which split; None cuts the rows in file order.
+    ///
+    /// Returns:
+    ///     A tuple of `lowtide.Array`s, each with all methods, over the same file and inside the same budget.
+    ///
+    /// Raises:
+    ///     ValueError: The sizes are not all rows together, or a part with a share would have no rows.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> train, val = labels.split(0.9, seed=0)
+    ///     >>> val
+    ///     <lowtide.Array "...labels.npy" rows 900:1000 of 1000 dealt by seed 0 shape=(100,) ...>
+    ///     >>> train[:5], next(labels.shuffled(5, seed=0))
+    ///     (array([800,  38, 982, 574, 325]), array([800,  38, 982, 574, 325]))
+    ///     >>> sorted(set(train[:]) | set(val[:])) == list(range(1000))
+    ///     True
+    ///     >>> [len(part) for part in labels.split([0.8, 0.1, 0.1], seed=None)]
+    ///     [800, 100, 100]
+    #[pyo3(
+        signature = (sizes, *, seed=Some(Number::Fits(0))),
+        text_signature = "($self, sizes, *, seed=0)"
+    )]
+    fn split<'py>(
+        &self,
+        py: Python<'py>,
+        sizes: &Bound<'py, PyAny>,
+        seed: Option<Number>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let (sizes, seed) = (parts::sizes(sizes, self.inner.rows())?, optional(py, seed, "seed", 0)?);
+        let parts = self.inner.split(&sizes, seed).map_err(raise)?;
+        let parts = parts.into_iter().map(|part| self.derived(py, part)).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, parts)
     }
 
     #[classattr]
@@ -568,7 +661,7 @@ impl Array {
         let reopen = py.import("lowtide._lowtide")?.getattr("_reopen")?;
         let arguments = self.arguments.bind(py).copy()?;
         if !arguments.contains(FINGERPRINT)? && !self.inner.is_closed() {
-            arguments.set_item(FINGERPRINT, unlocked(py, |_| self.inner.fingerprint())?)?;
+            arguments.set_item(FINGERPRINT, unlocked(py, |_| self.inner.whole().fingerprint())?)?;
         }
         Ok((reopen, (self.inner.path().to_owned(), arguments)))
     }
@@ -576,6 +669,8 @@ impl Array {
 
 /// What a pickle calls the fingerprint of a file.
 pub const FINGERPRINT: &str = "fingerprint";
+/// What it calls the steps that lead from all rows to a part of them.
+const CUTS: &str = "cuts";
 
 /// What pickle calls: the file must still be the one that it was.
 #[pyfunction]
@@ -611,5 +706,9 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
     if was.fingerprint.is_none() && arguments.contains(FINGERPRINT)? {
         array.arguments.bind(py).set_item(FINGERPRINT, py.None())?;
     }
-    Ok(array)
+    let Some(cuts) = known(CUTS)? else { return Ok(array) };
+    let cuts: Vec<(Option<u64>, u64, u64)> = cuts.extract()?;
+    let cut = |part: lowtide::Array, (seed, start, end)| part.cut(&Cut { seed, rows: start..end });
+    let part = cuts.into_iter().try_fold(array.inner.clone(), cut).map_err(raise)?;
+    array.derived(py, part)
 }

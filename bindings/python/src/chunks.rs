@@ -5,6 +5,7 @@ use crate::batch;
 use crate::error::raise;
 use crate::iteration::Iteration;
 use crate::number::{Number, optional};
+use crate::parts;
 use crate::ranks::{Moment, RankWish};
 use crate::state::Entries;
 use crate::turns::Turns;
@@ -376,7 +377,7 @@ impl Chunks {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         self.settle(py, Moment::Early)?;
         self.inner.with(py, |chunks, _| {
-            let paths: Vec<String> = chunks.arrays().iter().map(|a| format!("\"{}\"", a.path().display())).collect();
+            let paths: Vec<String> = chunks.arrays().iter().map(|a| format!("\"{}\"{}", a.path().display(), parts::shown(a))).collect();
             let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
             let settings = self.shared.as_ref().map_or_else(String::new, |(ranks, _)| {
                 let mix = chunks.mix().map(|mix| format!(" blocks=({}, {})", mix.block_rows, mix.buffer_blocks));

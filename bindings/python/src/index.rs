@@ -39,8 +39,11 @@ impl Selected {
     }
 
     /// The array with the axes joined that are to be, and what is taken of each.
-    pub fn over(self, array: &lowtide::Array) -> (lowtide::Array, Vec<Axis>) {
-        (self.joined.map_or_else(|| array.clone(), |axes| array.joined(axes)), self.axes)
+    pub fn over(self, array: &lowtide::Array) -> PyResult<(lowtide::Array, Vec<Axis>)> {
+        match self.joined {
+            Some(join) => array.joined(join, self.axes).map_err(raise),
+            None => Ok((array.clone(), self.axes)),
+        }
     }
 
     /// `take` along one axis.
@@ -85,7 +88,7 @@ pub fn fresh<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     warn_unguarded(py, array)?;
     let (shown, scalar) = (selected.shown.clone(), selected.scalar);
-    let (array, axes) = selected.over(array);
+    let (array, axes) = selected.over(array)?;
     let batch = unlocked(py, |interrupt| array.select(axes, interrupt))?;
     let answer = batch::shaped(py, batch, descr, &shown)?;
     if scalar { answer.get_item(PyTuple::empty(py)) } else { Ok(answer) }

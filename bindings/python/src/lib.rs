@@ -23,6 +23,7 @@ mod loader;
 mod memmap;
 mod notebook;
 mod number;
+mod parts;
 mod prepare;
 mod progress;
 mod ranks;

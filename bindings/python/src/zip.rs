@@ -2,7 +2,10 @@
 
 use crate::array::Array;
 use crate::chunks::{self, Chunks, Yields};
-use crate::number::Number;
+use crate::error::raise;
+use crate::number::{Number, optional};
+use crate::parts;
+use lowtide::order::Cut;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -57,6 +60,19 @@ impl Zip {
     fn bound<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, Array>> {
         self.arrays.iter().map(|a| a.bind(py).clone()).collect()
     }
+
+    fn inner(&self, py: Python<'_>) -> PyResult<lowtide::Zip> {
+        chunks::zipped(&self.bound(py))
+    }
+
+    /// The same arrays, with other rows.
+    fn derived(&self, py: Python<'_>, zip: lowtide::Zip) -> PyResult<Self> {
+        let arrays = self.arrays.iter().zip(zip.arrays());
+        let derived = |(array, part): (&Py<Array>, &lowtide::Array)| {
+            Py::new(py, array.get().derived(py, part.clone())?)
+        };
+        Ok(Self { arrays: arrays.map(derived).collect::<PyResult<_>>()? })
+    }
 }
 
 #[pymethods]
@@ -107,6 +123,65 @@ impl Zip {
         let builtins = py.import("builtins")?;
         let rows = builtins.getattr("zip")?.call1(columns)?;
         builtins.getattr("list")?.call1((rows,))
+    }
+
+    /// Gives the same part of all arrays, without reading it: see `lowtide.Array.rows`.
+    ///
+    /// Args:
+    ///     start, stop: Which rows, as in a slice.
+    ///
+    /// Returns:
+    ///     A `lowtide.Zip` of the rows `start` to `stop`.
+    ///
+    /// Examples:
+    ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+    ///     >>> both.rows(-100)
+    ///     <lowtide.Zip of 2 arrays, 100 rows>
+    #[pyo3(signature = (start=None, stop=None), text_signature = "($self, start=None, stop=None)")]
+    fn rows(
+        &self,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        stop: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let rows = parts::range(py, start, stop, self.inner(py)?.rows())?;
+        self.derived(py, self.inner(py)?.cut(&Cut { seed: None, rows }).map_err(raise)?)
+    }
+
+    /// Divides the rows among several parts, without reading them: see `lowtide.Array.split`.
+    ///
+    /// Rows that belong together stay together.
+    ///
+    /// Args:
+    ///     sizes: The share of the first part, such as 0.9, or its number of rows; or a list of either.
+    ///     seed: Which split; None cuts the rows in file order.
+    ///
+    /// Returns:
+    ///     A tuple of `lowtide.Zip`s.
+    ///
+    /// Raises:
+    ///     ValueError: The sizes are not all rows together, or a part with a share would have no rows.
+    ///
+    /// Examples:
+    ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+    ///     >>> train, val = both.split(0.9, seed=0)
+    ///     >>> train, val
+    ///     (<lowtide.Zip of 2 arrays, 900 rows>, <lowtide.Zip of 2 arrays, 100 rows>)
+    #[pyo3(
+        signature = (sizes, *, seed=Some(Number::Fits(0))),
+        text_signature = "($self, sizes, *, seed=0)"
+    )]
+    fn split<'py>(
+        &self,
+        py: Python<'py>,
+        sizes: &Bound<'py, PyAny>,
+        seed: Option<Number>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let inner = self.inner(py)?;
+        let (sizes, seed) = (parts::sizes(sizes, inner.rows())?, optional(py, seed, "seed", 0)?);
+        let parts = inner.split(&sizes, seed).map_err(raise)?;
+        let parts = parts.into_iter().map(|part| self.derived(py, part)).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, parts)
     }
 
     /// Gives all rows in file order, `rows` at a time, as tuples of one chunk for each array.

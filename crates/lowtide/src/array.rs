@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len};
 use crate::interrupt::Interrupt;
 use crate::options::{Access, CacheWish, Wish};
+use crate::order::{Cut, Order as _, Part};
 use crate::selection::{Axis, Runs};
 use crate::shards;
 use crate::store::{OneFile, Read, Source};
@@ -213,7 +214,11 @@ pub(crate) fn hex(head: &[u8]) -> String {
 pub struct Array(Arc<Inner>);
 
 struct Inner {
+    /// What the bytes mean: of the whole, where this is a part.
     layout: Layout,
+    shape: Vec<usize>,
+    /// Which rows of the whole.
+    part: Part,
     /// From the beginning of one row to that of the next: less than a row where rows overlap.
     stride: u64,
     data: Arc<Data>,
@@ -223,7 +228,7 @@ struct Inner {
 
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape = format::shape_text(&self.0.layout.shape);
+        let shape = format::shape_text(self.shape());
         write!(f, "Array({:?}, shape={shape}, dtype={})", self.path(), self.dtype())
     }
 }
@@ -234,7 +239,7 @@ impl Array {
         self.data().path()
     }
 
-    /// What the file's bytes mean.
+    /// What the file's bytes mean: all of them, also where this is a part of its rows.
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }
@@ -246,7 +251,17 @@ impl Array {
 
     /// The shape.
     pub fn shape(&self) -> &[usize] {
-        &self.0.layout.shape
+        &self.0.shape
+    }
+
+    /// Which rows of the file these are.
+    pub fn part(&self) -> &Part {
+        &self.0.part
+    }
+
+    /// Whether it has all rows of the file, in their order.
+    pub fn is_whole(&self) -> bool {
+        *self.part() == Part::whole(whole_rows(self.layout()))
     }
 
     /// The number of rows: the size of the first axis, or 1 for a single element.
@@ -262,36 +277,85 @@ impl Array {
 
     /// Bytes of all elements.
     pub fn nbytes(&self) -> u64 {
-        self.0.layout.nbytes()
+        byte_len(self.shape(), self.dtype().itemsize()).unwrap_or(u64::MAX) // no larger than the whole
     }
 
     /// An array over opened bytes.
     pub(crate) fn over(data: Arc<Data>, layout: Layout) -> Self {
         let inner = layout.shape.get(1..).unwrap_or_default();
         let stride = byte_len(inner, layout.dtype.itemsize()).unwrap_or(u64::MAX);
-        Self(Arc::new(Inner { layout, stride, data, held: None }))
+        let (shape, part) = (layout.shape.clone(), Part::whole(whole_rows(&layout)));
+        Self(Arc::new(Inner { layout, shape, part, stride, data, held: None }))
     }
 
-    /// The same array, held in memory in C order.
+    /// Other rows of the same file.
+    fn with(&self, part: Part) -> Self {
+        let Inner { layout, stride, data, held, .. } = &*self.0;
+        let mut shape = layout.shape.clone();
+        if let Some(rows) = shape.first_mut() {
+            *rows = usize::try_from(part.len()).unwrap_or(usize::MAX); // no more than there are
+        }
+        let (layout, stride, data, held) = (layout.clone(), *stride, data.clone(), held.clone());
+        Self(Arc::new(Inner { layout, shape, part, stride, data, held }))
+    }
+
+    /// Some of its rows, in their order or dealt by a seed: an array like any other, over the same file. Nothing is
+    /// read, and it takes no memory to speak of.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where there are no such rows, and for a single element, which has none.
+    pub fn cut(&self, cut: &Cut) -> Result<Self> {
+        if self.shape().is_empty() {
+            return Err(Error::argument(
+                format!("{}: a single element has no rows", self.path().display()),
+                "",
+            ));
+        }
+        Ok(self.with(self.part().cut(cut)?))
+    }
+
+    /// All rows of the file.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        self.with(Part::whole(whole_rows(self.layout())))
+    }
+
+    /// The rows from which these were dealt.
+    pub(crate) fn undealt(&self) -> Self {
+        self.with(self.part().undealt())
+    }
+
+    /// The same rows, of a C-ordered copy in memory of those from which they were dealt.
     pub(crate) fn held(&self, lane: Lane, choice: Choice) -> Self {
-        let layout = Layout { order: Order::C, offset: 0, ..self.0.layout.clone() };
-        let (stride, data) = (self.row_bytes() as u64, self.0.data.clone());
-        Self(Arc::new(Inner { layout, stride, data, held: Some((Arc::new(lane), choice)) }))
+        let Inner { layout, shape, part, stride, data, .. } = &*self.0;
+        let (layout, shape, part) = (layout.clone(), shape.clone(), part.clone());
+        let held = Some((Arc::new(lane), choice));
+        Self(Arc::new(Inner { layout, shape, part, stride: *stride, data: data.clone(), held }))
+    }
+
+    /// The order of the axes of what comes: the file's, or that of the copy in memory.
+    pub(crate) fn order(&self) -> Order {
+        if self.0.held.is_some() { Order::C } else { self.layout().order }
     }
 
     /// Its rows, as the engine knows them.
     pub(crate) fn input(&self) -> Input {
-        let Inner { layout, stride, data, held } = &*self.0;
-        let (count, first) = (self.rows(), layout.offset);
+        let Inner { layout, part, stride, data, held, .. } = &*self.0;
+        let (range, row) = (part.range(), self.row_bytes());
+        let (count, first) = (range.end - range.start, layout.offset);
         let rows = match layout.order {
-            Order::C => Rows::whole(first, *stride, self.row_bytes(), count),
+            _ if held.is_some() => Rows::whole(0, row as u64, row, count),
+            Order::C => Rows::whole(first + range.start * stride, *stride, row, count),
             Order::Fortran => {
                 let item = layout.dtype.itemsize();
-                let columns = (self.row_bytes() / item.max(1)) as u64;
-                Rows { columns, apart: count * item as u64, ..Rows::whole(first, item as u64, item, count) }
+                let columns = (row / item.max(1)) as u64;
+                let apart = whole_rows(layout) * item as u64;
+                let first = first + range.start * item as u64;
+                Rows { columns, apart, ..Rows::whole(first, item as u64, item, count) }
             }
         };
-        Input { rows, data: data.clone(), held: held.clone() }
+        let dealt = part.is_dealt().then(|| part.clone());
+        Input { rows, dealt, data: data.clone(), held: held.clone() }
     }
 
     /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
@@ -300,17 +364,67 @@ impl Array {
         let item = self.dtype().itemsize() as u64;
         let mut layout = self.0.layout.clone();
         layout.shape = vec![rows, len];
-        Self(Arc::new(Inner { layout, stride: stride * item, data: self.0.data.clone(), held: None }))
+        let (shape, part) = (layout.shape.clone(), Part::whole(rows as u64));
+        let (stride, data) = (stride * item, self.0.data.clone());
+        Self(Arc::new(Inner { layout, shape, part, stride, data, held: None }))
     }
 
     /// The same bytes with some neighbouring axes as one, in the order in which they lie in the file; an axis of size
-    /// 1 where none are named.
-    #[must_use]
-    pub fn joined(&self, axes: Range<usize>) -> Self {
+    /// 1 where none are named. `axes` says what is taken of each, of the joined ones as of one; it comes back as what
+    /// is to be taken of the answer.
+    ///
+    /// # Errors
+    /// Where `axes` lie outside.
+    pub fn joined(&self, join: Range<usize>, mut axes: Vec<Axis>) -> Result<(Self, Vec<Axis>)> {
+        let size = |shape: &[usize]| shape[join.clone()].iter().product(); // 63 bits hold it: the layout was checked
         let mut layout = self.0.layout.clone();
-        let size = layout.shape[axes.clone()].iter().product(); // 63 bits hold it: the layout was checked
-        layout.shape.splice(axes, [size]);
-        Self::over(self.0.data.clone(), layout)
+        let whole = size(&layout.shape);
+        let mut shape = self.shape().to_vec();
+        shape.splice(join.clone(), [size(self.shape())]);
+        check(&axes, &shape)?;
+        let part = if join.contains(&0) && !self.is_whole() {
+            // Rows are part of the joined numbers: from here on they are the file's.
+            axes[0] = Axis::list(self.joined_numbers(&axes[0], join.end));
+            Part::whole(whole as u64)
+        } else if join.contains(&0) {
+            Part::whole(whole as u64)
+        } else {
+            self.part().clone()
+        };
+        layout.shape.splice(join, [whole]);
+        Ok((Self::over(self.0.data.clone(), layout).with(part), axes))
+    }
+
+    /// Numbers of elements of the axes up to `end`, taken as one, as numbers in the file.
+    fn joined_numbers(&self, of: &Axis, end: usize) -> Vec<usize> {
+        let order = self.layout().order;
+        // How rows and the rest make a number: the rest varies fastest, or the rows do.
+        let inner = self.shape()[1..end].iter().product::<usize>().max(1);
+        let (rows, all) = (self.shape()[0].max(1), self.layout().shape[0]);
+        let numbers = (0..of.count()).map(|i| of.get(i));
+        let (mut row, rest): (Vec<u64>, Vec<usize>) = match order {
+            Order::C => numbers.map(|n| ((n / inner) as u64, n % inner)).unzip(),
+            Order::Fortran => numbers.map(|n| ((n % rows) as u64, n / rows)).unzip(),
+        };
+        self.part().replace(&mut row);
+        let first = self.part().range().start;
+        let row = row.into_iter().map(|row| usize::try_from(first + row).unwrap_or(usize::MAX));
+        row.zip(rest)
+            .map(|(row, rest)| match order {
+                Order::C => row * inner + rest,
+                Order::Fortran => rest * all + row,
+            })
+            .collect()
+    }
+
+    /// The same rows with all their other axes as one.
+    pub(crate) fn flat(&self) -> Self {
+        let mut layout = self.0.layout.clone();
+        let columns = layout.shape.get(1..).unwrap_or_default().iter().product();
+        layout.shape.truncate(1);
+        layout.shape.resize(1, 1);
+        layout.shape.push(columns);
+        Self::over(self.0.data.clone(), layout).with(self.part().clone())
     }
 
     /// The opened bytes.
@@ -370,7 +484,7 @@ impl Array {
         let too_large =
             || Error::argument("the selection is too large: its size does not fit in 63 bits", "");
         let bytes = byte_len(&shape, self.dtype().itemsize()).ok_or_else(too_large)?;
-        self.check(&axes)?;
+        check(&axes, self.shape())?;
         let mut block = Block::for_caller(self.budget(), usize::try_from(bytes).map_err(|_| too_large())?)?;
         self.select_into(axes, &mut block, interrupt)?;
         Ok(Batch::new(block, self.dtype(), shape, self.0.layout.order))
@@ -379,14 +493,32 @@ impl Array {
     /// The same into a buffer of the caller's, which has exactly the selection's size. The elements come in
     /// the file's order of axes: reversed for a Fortran-ordered file.
     pub fn select_into(&self, axes: Vec<Axis>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        self.check(&axes)?;
-        self.fill(axes, &*self.random()?, out, interrupt)
+        check(&axes, self.shape())?;
+        self.fill(self.in_file(axes), &*self.random()?, out, interrupt)
+    }
+
+    /// What is taken of the file, where this is a part of its rows.
+    fn in_file(&self, mut axes: Vec<Axis>) -> Vec<Axis> {
+        let part = self.part();
+        let first = usize::try_from(part.range().start).unwrap_or(usize::MAX); // a row of the file
+        match axes.first_mut() {
+            Some(rows) if part.is_dealt() => {
+                let mut numbers: Vec<u64> = (0..rows.count()).map(|i| rows.get(i) as u64).collect();
+                part.replace(&mut numbers);
+                let in_file = |row: u64| usize::try_from(row).map_or(usize::MAX, |row| first + row);
+                *rows = Axis::list(numbers.into_iter().map(in_file).collect());
+            }
+            Some(Axis::Range { start, count, .. }) if *count > 0 => *start += first,
+            Some(Axis::List(list)) => list.iter_mut().for_each(|row| *row += first),
+            _ => {}
+        }
+        axes
     }
 
     fn fill(&self, mut axes: Vec<Axis>, lane: &Lane, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let stop = || self.data().stop(interrupt);
         let Layout { order, offset, dtype, .. } = self.0.layout;
-        let mut shape = self.shape().to_vec();
+        let mut shape = self.layout().shape.clone();
         if order == Order::Fortran {
             axes.reverse();
             shape.reverse();
@@ -419,20 +551,38 @@ impl Array {
         Ok(())
     }
 
-    fn check(&self, axes: &[Axis]) -> Result<()> {
-        if axes.len() != self.shape().len() {
-            return Err(Error::argument(
-                format!("the array has {} axes, the selection {}", self.shape().len(), axes.len()),
-                "",
-            ));
-        }
-        axes.iter().zip(self.shape()).enumerate().try_for_each(|(i, (axis, &n))| axis.check(i, n))
-    }
-
-    /// What this file is, in a few hexadecimal digits: element type, size, first and last 4 KiB.
+    /// What this is, in a few hexadecimal digits: element type, size, first and last 4 KiB of the file; and which
+    /// part of it.
     pub fn fingerprint(&self) -> Result<String> {
-        self.data().fingerprint(&self.dtype().numpy_str())
+        let whole = self.data().fingerprint(&self.dtype().numpy_str())?;
+        if self.is_whole() {
+            return Ok(whole);
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(whole.as_bytes());
+        for Cut { seed, rows } in self.part().cuts() {
+            for number in [u64::from(seed.is_some()), seed.unwrap_or(0), rows.start, rows.end] {
+                hasher.update(&number.to_le_bytes());
+            }
+        }
+        Ok(hasher.finalize().to_hex()[..32].to_owned())
     }
+}
+
+/// The rows of all of a file.
+fn whole_rows(layout: &Layout) -> u64 {
+    layout.shape.first().map_or(1, |&n| n as u64)
+}
+
+/// That what is taken of each axis is there.
+fn check(axes: &[Axis], shape: &[usize]) -> Result<()> {
+    if axes.len() != shape.len() {
+        return Err(Error::argument(
+            format!("the array has {} axes, the selection {}", shape.len(), axes.len()),
+            "",
+        ));
+    }
+    axes.iter().zip(shape).enumerate().try_for_each(|(i, (axis, &n))| axis.check(i, n))
 }
 
 /// An empty vector with the memory of an old one, for borrows of another lifetime.

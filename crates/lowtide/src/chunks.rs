@@ -334,7 +334,7 @@ impl Chunks {
         let batch = |(block, array): (Block, &Array)| {
             let mut shape = array.shape().to_vec();
             shape[0] = rows;
-            Batch::new(block, array.dtype(), shape, array.layout().order).deliver()
+            Batch::new(block, array.dtype(), shape, array.order()).deliver()
         };
         let batches = blocks.into_iter().zip(&self.arrays).map(batch).collect();
         self.standing = if self.remaining() == 0 { Standing::Over } else { Standing::UnderWay };

@@ -17,9 +17,11 @@ const TILE: usize = 1 << 20;
 /// Rows of a tile: as long a read as is worth it.
 const TILE_ROWS: usize = 1 << 15;
 
-/// The array in memory, in C order; `None` where the budget has no room for it.
+/// The array in memory, in C order; `None` where the budget has no room for it, or for the rows from which it was
+/// dealt.
 pub(crate) fn hold(array: &Array) -> Result<Option<Array>> {
-    let Ok(len) = usize::try_from(array.nbytes()) else { return Ok(None) };
+    let whole = array.undealt();
+    let Ok(len) = usize::try_from(whole.nbytes()) else { return Ok(None) };
     if Block::cost(len) > array.budget().limit() / 2 {
         return Ok(None);
     }
@@ -27,7 +29,7 @@ pub(crate) fn hold(array: &Array) -> Result<Option<Array>> {
     choice.sure = Sure::Certain;
     choice.why = "the file is in Fortran order and small: it was read into memory once".into();
     let Some(mut block) = Block::counted(array.budget(), len)? else { return Ok(None) };
-    turn(array, &mut block)?;
+    turn(&whole, &mut block)?;
     let store = Arc::new(Resident { path: array.path().to_owned(), block });
     Ok(Some(array.held(Lane::new(store, Clock::default()), choice)))
 }
@@ -38,7 +40,7 @@ fn turn(array: &Array, out: &mut [u8]) -> Result<()> {
     let rows = shape.first().map_or(1, |&n| n);
     let inner = shape.get(1..).unwrap_or_default();
     let columns: usize = inner.iter().product();
-    let flat = array.joined(1.min(shape.len())..shape.len());
+    let flat = array.flat();
     let tall = rows.clamp(1, TILE_ROWS);
     let wide = (TILE / (tall * item)).clamp(1, columns.max(1));
     let mut tile = vec![0; tall * wide * item];
@@ -76,7 +78,8 @@ fn c_order(mut number: usize, shape: &[usize]) -> usize {
 
 /// That a Fortran-ordered file cannot be gone through like this, and what can be done.
 pub(crate) fn refused(array: &Array, what: &str, hint: &str) -> Error {
-    let needs = usize::try_from(array.nbytes()).map_or(u64::MAX, |len| Block::cost(len).saturating_mul(2));
+    let needs =
+        usize::try_from(array.undealt().nbytes()).map_or(u64::MAX, |len| Block::cost(len).saturating_mul(2));
     Error::unsupported(
         format!("{}: {what}", array.path().display()),
         format!(

@@ -50,7 +50,8 @@ impl Axis {
         }
     }
 
-    fn get(&self, i: usize) -> usize {
+    /// The place of the one at `i`.
+    pub(crate) fn get(&self, i: usize) -> usize {
         match self {
             // Inside the axis for every i < count: `check` saw the first and the last.
             Self::Range { start, step, .. } => start.wrapping_add_signed(step.wrapping_mul(i.cast_signed())),

@@ -65,6 +65,17 @@ impl Default for Shuffle {
 /// The order of a shuffled pass.
 pub(crate) fn pass(arrays: &[Array], shuffle: &Shuffle) -> Result<Pass> {
     let (rows, Shuffle { seed, epoch, .. }) = (arrays.first().map_or(0, Array::rows), *shuffle);
+    if shuffle.blocks != BlockWish::Exact
+        && let Some(array) = arrays.iter().find(|array| array.part().is_dealt())
+    {
+        return Err(Error::argument(
+            format!(
+                "{}: the rows of this part were dealt one by one: it has no blocks",
+                array.path().display()
+            ),
+            "leave blocks out, or split with seed=None, into parts whose rows are neighbours",
+        ));
+    }
     let Some(mix) = mix(arrays, rows, shuffle.blocks)? else {
         return Ok(Pass::Exact(Permutation::new(rows, seed, epoch)));
     };

@@ -79,6 +79,7 @@ impl Zip {
     /// in chunks of so many rows (`None`: shuffled).
     fn in_rows(&self, rows: Option<usize>) -> Result<Vec<Array>> {
         let in_rows = |array: &Array| {
+            let rows = rows.filter(|_| !array.part().is_dealt());
             let run = rows.map_or(0, |rows| rows.saturating_mul(array.dtype().itemsize()));
             let whole = rows.is_some_and(|rows| rows as u64 >= array.rows());
             if array.layout().order == AxisOrder::C || run >= SHORTEST_RUN || whole {

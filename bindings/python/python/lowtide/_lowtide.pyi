@@ -188,6 +188,66 @@ class Array:
             array([1])
         """
     def __getitems__(self, rows: Sequence[int]) -> list[Any]: ...
+    def rows(self, start: int | None = None, stop: int | None = None) -> Array:
+        """Gives a part of the rows as an array of its own, without reading it.
+
+        It has all methods that the array has, over the same file and inside the same budget; closing one
+        closes both. Parts of parts are parts.
+
+        Args:
+            start, stop: Which rows, as in a slice: negative numbers count from the end, None is the end.
+
+        Returns:
+            A `lowtide.Array` of the rows `start` to `stop`.
+
+        Raises:
+            ValueError: The array is a single element, which has no rows.
+            TypeError: A number is not a whole one.
+
+        Examples:
+            >>> a = lowtide.open("rows.npy")
+            >>> a.rows(100, 200)
+            <lowtide.Array "...rows.npy" rows 100:200 of 1000 shape=(100, 128) dtype=float32 access=auto>
+            >>> head, tail = a.rows(None, -100), a.rows(-100)
+            >>> len(head), len(tail), bool((tail[0] == a[900]).all())
+            (900, 100, True)
+            >>> for chunk in tail.shuffled(50, seed=0):
+            ...     print(chunk.shape)
+            (50, 128)
+            (50, 128)
+        """
+    def split(self, sizes: float | Sequence[float], *, seed: int | None = 0) -> tuple[Array, ...]:
+        """Divides the rows among several parts, without reading them: for training and validation, say.
+
+        Every row is in exactly one part. With a seed the rows are dealt one by one: every split is as likely
+        as any other, and the same seed gives the same one, everywhere. Nothing is stored: a part is positions
+        of the permutation that `shuffled(seed=seed)` goes through in its epoch 0, and has its rows in that
+        order, which is also the order in which its `chunks` come. With `seed=None` the parts are neighbouring
+        rows in file order, as `rows` gives them: a slow disk reads them faster, and `blocks=` works.
+
+        Args:
+            sizes: The share of the first part, such as 0.9, the rest being the second; or the number of rows
+                of the first; or a list of all shares, which make 1, or of all numbers of rows.
+            seed: Which split; None cuts the rows in file order.
+
+        Returns:
+            A tuple of `lowtide.Array`s, each with all methods, over the same file and inside the same budget.
+
+        Raises:
+            ValueError: The sizes are not all rows together, or a part with a share would have no rows.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> train, val = labels.split(0.9, seed=0)
+            >>> val
+            <lowtide.Array "...labels.npy" rows 900:1000 of 1000 dealt by seed 0 shape=(100,) ...>
+            >>> train[:5], next(labels.shuffled(5, seed=0))
+            (array([800,  38, 982, 574, 325]), array([800,  38, 982, 574, 325]))
+            >>> sorted(set(train[:]) | set(val[:])) == list(range(1000))
+            True
+            >>> [len(part) for part in labels.split([0.8, 0.1, 0.1], seed=None)]
+            [800, 100, 100]
+        """
     def chunks(self, rows: int) -> Chunks[NDArray[Any]]:
         """Gives all rows in file order, `rows` at a time.
 
@@ -959,6 +1019,41 @@ class Zip:
             ((3, 128), array([  3,   1, 999]))
         """
     def __getitems__(self, rows: Sequence[int]) -> list[tuple[Any, ...]]: ...
+    def rows(self, start: int | None = None, stop: int | None = None) -> Zip:
+        """Gives the same part of all arrays, without reading it: see `lowtide.Array.rows`.
+
+        Args:
+            start, stop: Which rows, as in a slice.
+
+        Returns:
+            A `lowtide.Zip` of the rows `start` to `stop`.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> both.rows(-100)
+            <lowtide.Zip of 2 arrays, 100 rows>
+        """
+    def split(self, sizes: float | Sequence[float], *, seed: int | None = 0) -> tuple[Zip, ...]:
+        """Divides the rows among several parts, without reading them: see `lowtide.Array.split`.
+
+        Rows that belong together stay together.
+
+        Args:
+            sizes: The share of the first part, such as 0.9, or its number of rows; or a list of either.
+            seed: Which split; None cuts the rows in file order.
+
+        Returns:
+            A tuple of `lowtide.Zip`s.
+
+        Raises:
+            ValueError: The sizes are not all rows together, or a part with a share would have no rows.
+
+        Examples:
+            >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
+            >>> train, val = both.split(0.9, seed=0)
+            >>> train, val
+            (<lowtide.Zip of 2 arrays, 900 rows>, <lowtide.Zip of 2 arrays, 100 rows>)
+        """
     def chunks(self, rows: int) -> Chunks[tuple[NDArray[Any], ...]]:
         """Gives all rows in file order, `rows` at a time, as tuples of one chunk for each array.
 

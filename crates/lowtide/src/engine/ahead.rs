@@ -138,7 +138,7 @@ impl Ahead {
         // from larger groups: fewer sweeps over the file.
         let (handed, took) = self.handed;
         let worked = self.clock.now().saturating_sub(handed);
-        let overlap = self.job.pass.visit() != Visit::Shuffled || worked * HURRY > took;
+        let overlap = self.job.path() != Visit::Shuffled || worked * HURRY > took;
         self.overlap.store(overlap, Ordering::Relaxed);
         let pace = if overlap { Pace::Ahead } else { Pace::OnDemand };
         match &mut self.reading {

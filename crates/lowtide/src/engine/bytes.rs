@@ -114,7 +114,7 @@ pub(crate) fn same_data(own: &str, of_state: &str) -> Result<()> {
     }
     Err(Error::argument(
         format!("the state is of other data: its fingerprint is {of_state}, this data's is {own}"),
-        "open the files that the state was taken from, in the same order",
+        "open the files that the state was taken from, in the same order, and take the same part of them",
     ))
 }
 

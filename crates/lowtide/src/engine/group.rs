@@ -23,7 +23,7 @@ use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
-use crate::order::{Mixes, Order};
+use crate::order::{Mixes, Order, Through};
 use crate::prefetch::Produce;
 use crate::store::{Cost, Read, WINDOWS, window_for};
 use crate::sys::{self, crew};
@@ -210,7 +210,7 @@ impl Reader {
     /// Whether the next chunk is best read by the caller itself: the first one, so that a short look starts no
     /// thread, and chunks in file order that come from memory.
     pub(crate) fn is_quick(&self) -> bool {
-        self.cursor.next == 0 || self.job.pass.visit() == Visit::Sequential && !self.waits()
+        self.cursor.next == 0 || self.job.path() == Visit::Sequential && !self.waits()
     }
 
     /// Whether a disk has to be waited for.
@@ -468,6 +468,7 @@ impl Reader {
         let gap = self.gap(input, outlook);
         let ranges = (self.cursor.next..).map_while(|step| self.job.steps.range(step));
         if let Pass::Sequential(_) = self.job.pass
+            && input.dealt.is_none()
             && rows.is_dense()
         {
             return read_runs(input, lane, ranges.zip(out), gap, interrupt);
@@ -498,7 +499,11 @@ impl Reader {
             };
             return fetch_parts(lane, budget, work, parts, gap, interrupt);
         }
-        let numbers = rows_at(self.job.pass.order(), spans);
+        let order = self.job.pass.order();
+        let numbers = match &input.dealt {
+            Some(part) => rows_at(&Through { order, part }, spans),
+            None => rows_at(order, spans),
+        };
         let mut reads = Vec::with_capacity(numbers.len());
         reads.extend(places.zip(numbers).map(|(into, n)| Read { offset: rows.offset(n), into }));
         fetch(lane, budget, &mut reads, gap, interrupt)

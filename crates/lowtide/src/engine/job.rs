@@ -8,7 +8,7 @@ use super::tuning::SORTED;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::options::{Access, Cache, Way};
-use crate::order::{Blocks, Mixes, Order, Permutation, Sequential, Steps, Stream, Within};
+use crate::order::{Blocks, Mixes, Order, Part, Permutation, Sequential, Steps, Stream, Within};
 use std::sync::Arc;
 
 /// Which rows, when.
@@ -62,6 +62,8 @@ impl Pass {
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) rows: Rows,
+    /// Where a pass goes through rows that were dealt: which of `rows` they are.
+    pub(crate) dealt: Option<Part>,
     pub(crate) data: Arc<Data>,
     /// Where the bytes are held in memory: how they are read from there, and how they came.
     pub(crate) held: Option<(Arc<Lane>, Choice)>,
@@ -110,9 +112,17 @@ impl Job {
         self.steps.range(step).map_or(0, |r| usize::try_from(r.end - r.start).unwrap_or(0))
     }
 
+    /// In which order a pass goes through the file: rows that were dealt lie anywhere.
+    pub(crate) fn path(&self) -> Visit {
+        match self.pass.visit() {
+            Visit::Sequential if self.inputs.iter().any(|input| input.dealt.is_some()) => Visit::Shuffled,
+            visit => visit,
+        }
+    }
+
     /// In which order rows are visited. What is read ahead is sorted; without look-ahead there is nothing to sort.
     pub(crate) fn visit(&self) -> Visit {
-        match self.pass.visit() {
+        match self.path() {
             Visit::Shuffled if self.ahead < SORTED => Visit::Random,
             visit => visit,
         }

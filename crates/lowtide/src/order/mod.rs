@@ -5,9 +5,8 @@
 //! free, and so is resuming: the position is the whole state.
 //!
 //! [`Sequential`], [`Permutation`] and [`Blocks`] say which row stands at a position, [`Draws`] draws one;
-//! [`Windows`] says where a row of tokens begins, and [`Stream`] where those of all epochs do, end to end; [`shard`] says
-//! which positions a rank takes. Every order passes
-//! [`conformance`].
+//! [`Windows`] says where a row of tokens begins, and [`Stream`] where those of all epochs do, end to end; [`Part`] says
+//! which rows are meant at all, [`shard`] which positions a rank takes. Every order passes [`conformance`].
 //!
 //! ```
 //! use lowtide::order::{Order, Permutation};
@@ -26,6 +25,7 @@ pub mod conformance;
 mod draws;
 mod feistel;
 mod hash;
+mod part;
 mod permutation;
 #[cfg(test)]
 mod quality;
@@ -37,6 +37,8 @@ mod windows;
 pub(crate) use blocks::Mixes;
 pub use blocks::{Blocks, Mix};
 pub use draws::Draws;
+pub(crate) use part::Through;
+pub use part::{Cut, Part};
 pub use permutation::Permutation;
 pub use sequential::Sequential;
 pub use shard::{LastStep, Shard, Steps, Turn};
