@@ -40,10 +40,11 @@ test: setup ## Run the fast tests
 	cargo test --release --quiet $(RUST_TESTS)
 	$(BIN)/pytest -q -m "not heavy"
 
-# Chromium renders the reports; where it cannot be installed, those tests skip and say so.
+# Chromium renders the reports, strace watches system calls; where they cannot be installed, those tests skip and say so.
+SYSTEM := chromium strace
 $(VENV)/heavy: $(VENV)/ready tests/requirements-heavy.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements-heavy.txt
-	command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } || true
+	command -v $(SYSTEM) | wc -l | grep -qx $(words $(SYSTEM)) || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -y -qq $(SYSTEM) > /dev/null; } || true
 	touch $@
 
 test-all: setup $(VENV)/heavy ## Run the heavy tests and the linters too

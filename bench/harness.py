@@ -174,8 +174,11 @@ def run(side: str, path: Path, command: list[str], group: Path | None = None, wa
     return {"side": side, **json.loads(line), **{f"peak_{k}": v for k, v in peak.items()}}
 
 
-def fio(path: Path, rw: str, size: str, depth: int, seconds: float) -> float | None:
-    """What fio reads in bytes a second (sequential) or requests a second (random), unbuffered, by io_uring."""
+def fio(path: Path, rw: str, size: str, depth: int, seconds: float, batches: bool = False) -> float | None:
+    """What fio reads in bytes a second (sequential) or requests a second (random), unbuffered, by io_uring.
+
+    In batches, `depth` requests are handed over at once, and all of them are waited for before the next.
+    """
     if shutil.which("fio") is None:
         return None
     forget(path)
@@ -189,6 +192,9 @@ def fio(path: Path, rw: str, size: str, depth: int, seconds: float) -> float | N
         f"--bs={size}",
     ]
     command += ["--ioengine=io_uring", f"--iodepth={depth}", f"--runtime={seconds}", "--time_based"]
+    if batches:
+        command += [f"--iodepth_batch_submit={depth}", "--iodepth_low=1"]
+        command += [f"--iodepth_batch_complete_min={depth}", f"--iodepth_batch_complete_max={depth}"]
     # Other places every time: what the host of a virtual disk has just read for us, it reads faster.
     command += ["--randrepeat=0", "--norandommap", "--output-format=json"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout

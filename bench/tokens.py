@@ -80,12 +80,14 @@ def preads(b: Bench, path: Path, batch: int, block: int, cold: bool) -> Callable
     return one
 
 
-def fios(b: Bench, path: Path, batch: int, block: int, depth: int) -> Callable[[int], dict]:
+def fios(
+    b: Bench, path: Path, batch: int, block: int, depth: int, batches: bool = False
+) -> Callable[[int], dict]:
     """fio, a read a window: as many whole pages as its bytes fill, though most windows touch one page more."""
     size = -(-(block + 1) * 2 // 4096) * 4096
 
     def one(_: int) -> dict:
-        reads = fio(path, "randread", str(size), depth, b.seconds)
+        reads = fio(path, "randread", str(size), depth, b.seconds, batches)
         note = f"{size} bytes a window" if reads else "fio is not installed"
         return {"side": "fio", "rate": (reads or 0) / batch, "unit": "batch/s", "note": note}
 
@@ -124,12 +126,15 @@ def tokens_cold(b: Bench, path: Path, batch: int, block: int) -> None:
         "one pread at a time": preads(b, path, batch, block, True),
         f"fio, depth {DEPTH}": fios(b, path, batch, block, DEPTH),
         f"fio, depth {batch}": fios(b, path, batch, block, batch),
+        # What a caller who waits for each batch can have: the slowest of its reads is waited for.
+        f"fio, in batches of {batch}": fios(b, path, batch, block, batch, batches=True),
     }
     what = f'random windows, {batch} × {block}, cache="drop", batches a second'
     best = b.turns(name, what, sides, True, path)
-    loader, ours, theirs, one, deep, shallow = sides
+    loader, ours, theirs, one, deep, shallow, apart = sides
     ahead = read_ahead_kb(path)
     times = {"8192": 100, "128": 20}.get(ahead, 20)
+    b.check(name, f"get_batch / {apart}", ratio(best, ours, apart), 0.9)
     for label, who, depth in (("loader", loader, deep), ("get_batch", ours, shallow)):
         b.check(name, f"{label} / nanoGPT's (read_ahead_kb {ahead})", ratio(best, who, theirs), times)
         b.check(name, f"{label} / one pread at a time", ratio(best, who, one), 3)
