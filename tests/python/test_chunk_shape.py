@@ -44,9 +44,11 @@ def test_it_is_still_a_method(save):
     for chunks in (a.chunks, lowtide.Array.chunks.__get__(a), pickle.loads(pickle.dumps(a.chunks))):
         assert [chunk.tolist() for chunk in chunks(rows=4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert len(list(lowtide.Array.chunks(a, 3))) == 4
-    assert list(inspect.signature(a.chunks).parameters) == ["rows"]
-    assert list(inspect.signature(lowtide.Array.chunks).parameters) == ["self", "rows"]
-    assert "chunks(self, rows)" in pydoc.render_doc(lowtide.Array, renderer=pydoc.plaintext)
+    words = ["rows", "rank", "world_size", "drop_last"]
+    assert list(inspect.signature(a.chunks).parameters) == words
+    assert list(inspect.signature(lowtide.Array.chunks).parameters) == ["self", *words]
+    help_text = pydoc.render_doc(lowtide.Array, renderer=pydoc.plaintext)
+    assert "chunks(self, rows, *, rank=None, world_size=None, drop_last=False)" in help_text
     assert callable(a.chunks)
     assert a.chunks.__name__ == "chunks"
     assert a.chunks.__self__ is a

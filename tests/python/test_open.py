@@ -243,9 +243,8 @@ def test_system_errors_are_pythons_own(tmp_path):
         str(refused.value) == f"[Errno 2] cannot open the file: No such file or directory: {str(missing)!r}"
     )
     assert refused.value.filename == str(missing)
-    with pytest.raises(IsADirectoryError) as refused:
+    with pytest.raises(ValueError, match="no files of an array in this folder"):
         lowtide.open(tmp_path)
-    assert "hint: name a file inside it" in str(refused.value)
     with pytest.raises(NotADirectoryError):
         lowtide.open("/dev/null/rows.npy")
     with pytest.raises(NotImplementedError, match=r"/dev/zero: not a regular file\nhint: "):

@@ -45,6 +45,9 @@ def names(tmp_path, monkeypatch):
     np.save("rows.npy", rows)
     np.save("labels.npy", np.arange(1000))
     rows.tofile("rows.bin")
+    Path("parts").mkdir()
+    for name in ("part-0.npy", "part-1.npy", "parts/part-0.npy", "parts/part-1.npy"):
+        np.save(name, rows[:10])
     stories = [
         f"Story {n}: once upon a time there was a tide, and it was low. " * (n % 7 + 1) for n in range(300)
     ]

@@ -10,6 +10,7 @@ use crate::number::{Number, optional};
 use crate::{budget, dtype, memmap, notebook, parts};
 use lowtide::format::{Container, Layout, Order};
 use lowtide::order::Cut;
+use lowtide::shards::ArrayFile;
 use lowtide::{Access, Axis, CacheWish, Options, Was};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeWarning, PyTypeError, PyValueError};
@@ -55,8 +56,12 @@ pub struct Array {
 /// Args:
 ///     path: A `.npy` file, which says its own dtype and shape; any other file, with `dtype`, `shape` and
 ///         `offset` as for `np.memmap`; or an `np.memmap`, whose file, dtype, shape and offset are taken.
+///         Several files are one array whose rows follow each other, all of the same dtype and the same
+///         shape of a row: a list of paths, in its order; a folder (its `.npy` files; with `dtype`, those
+///         that end in .bin, .raw or .dat) or a glob, sorted by the bytes of the names.
 ///     dtype: The type of an element, for files without a header: whatever NumPy or torch takes for one.
-///     shape: The shape, for files without a header; one size may be -1. One axis if not given.
+///     shape: The shape, for files without a header; one size may be -1. One axis if not given. Of several
+///         files it is the shape of each.
 ///     offset: The byte where the elements begin, for files without a header; 0 if not given.
 ///     access: How bytes come from the file.
 ///         "auto": chooses for each iteration, whose `access` and `why` say which and why.
@@ -82,10 +87,11 @@ pub struct Array {
 ///
 /// Raises:
 ///     OSError: The file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
-///     ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file, or
-///         a word or a size is not known. The message says what was expected and what was found.
+///     ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file,
+///         files do not go together, or a word or a size is not known. The message says what was expected
+///         and what was found.
 ///     NotImplementedError: The elements are objects or structures.
-///     TypeError: `path` is neither a path nor an `np.memmap`.
+///     TypeError: `path` is neither a path, nor a list of them, nor an `np.memmap`.
 ///
 /// Examples:
 ///     >>> a = lowtide.open("rows.npy", budget="64MiB")
@@ -94,6 +100,9 @@ pub struct Array {
 ///     >>> b = lowtide.open("rows.bin", dtype="float32", shape=(-1, 128), access="read", cache="drop")
 ///     >>> bool((a[:10] == b[:10]).all())
 ///     True
+///     >>> twice = lowtide.open(["rows.npy", "rows.npy"])
+///     >>> twice
+///     <lowtide.Array "...rows.npy" and 1 more file shape=(2000, 128) dtype=float32 access=auto>
 ///     >>> import numpy as np
 ///     >>> old = np.memmap("rows.bin", dtype="float32", mode="r", shape=(1000, 128))
 ///     >>> lowtide.open(old).shape
@@ -142,9 +151,14 @@ pub fn open(
     if let Some(offset) = offset {
         options = options.offset(offset.named(py, "offset", 0)?);
     }
-    let path = argument::path(path)?;
-    let inner = py.detach(|| options.open(&path)).map_err(raise)?;
-    Array::new(py, inner, access)
+    let inner = if path.is_instance_of::<PyList>() || path.is_instance_of::<PyTuple>() {
+        let paths = argument::paths(path, "files")?;
+        py.detach(|| options.open_all(&paths))
+    } else {
+        let path = argument::path(path)?;
+        py.detach(|| options.open(&path))
+    };
+    Array::new(py, inner.map_err(raise)?, access)
 }
 
 impl Array {
@@ -160,7 +174,10 @@ impl Array {
         arguments.set_item("cache", inner.cache().name())?;
         arguments.set_item("budget", inner.budget().limit())?;
         arguments.set_item("npy", matches!(layout.container, Container::Npy { .. }))?;
-        arguments.set_item("size", inner.source().map_err(raise)?.len())?;
+        match inner.files() {
+            None => arguments.set_item("size", inner.source().map_err(raise)?.len())?,
+            Some(files) => arguments.set_item(FILES, files.iter().map(sent).collect::<Vec<_>>())?,
+        }
         Ok(Self { descr, arguments: arguments.unbind(), inner })
     }
 
@@ -303,10 +320,19 @@ impl Array {
         self.inner.dtype().itemsize()
     }
 
-    /// The file, as an absolute path.
+    /// The file, as an absolute path; of several, the first.
     #[getter]
     fn path(&self) -> PathBuf {
         self.inner.path().to_owned()
+    }
+
+    /// The files, in the order of the rows, as absolute paths.
+    #[getter]
+    fn files<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        match self.inner.files() {
+            Some(files) => PyTuple::new(py, files.iter().map(|file| file.path.clone())),
+            None => PyTuple::new(py, [self.path()]),
+        }
     }
 
     /// The way of access that was asked for; iterators say which one they took.
@@ -669,8 +695,27 @@ impl Array {
 
 /// What a pickle calls the fingerprint of a file.
 pub const FINGERPRINT: &str = "fingerprint";
+/// What it calls the files, where there are several.
+const FILES: &str = "files";
 /// What it calls the steps that lead from all rows to a part of them.
 const CUTS: &str = "cuts";
+
+/// What a pickle says about one of several files.
+type Sent = (PathBuf, u64, usize, u64);
+
+fn sent(file: &ArrayFile) -> Sent {
+    let rows = file.layout.shape.first().map_or(1, |&n| n);
+    (file.path.clone(), file.len, rows, file.layout.offset)
+}
+
+/// The file that it was, if it had its rows like the array.
+fn received((path, len, rows, offset): Sent, whole: &Layout) -> ArrayFile {
+    let mut layout = Layout { offset, ..whole.clone() };
+    if let Some(size) = layout.shape.first_mut() {
+        *size = rows;
+    }
+    ArrayFile { path, layout, len }
+}
 
 /// What pickle calls: the file must still be the one that it was.
 #[pyfunction]
@@ -701,7 +746,14 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
         .access(access)
         .cache(cache)
         .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?);
-    let inner = py.detach(|| options.open_again(&path, &was)).map_err(raise)?;
+    let files: Option<Vec<Sent>> = known(FILES)?.map(|files| files.extract()).transpose()?;
+    let files =
+        files.map(|files| files.into_iter().map(|file| received(file, &was.layout)).collect::<Vec<_>>());
+    let inner = py.detach(|| match files {
+        Some(files) => options.open_all_again(files, was.fingerprint.as_deref()),
+        None => options.open_again(&path, &was),
+    });
+    let inner = inner.map_err(raise)?;
     let array = Array::new(py, inner, access)?;
     if was.fingerprint.is_none() && arguments.contains(FINGERPRINT)? {
         array.arguments.bind(py).set_item(FINGERPRINT, py.None())?;

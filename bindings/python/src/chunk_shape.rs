@@ -8,9 +8,10 @@ use crate::array::Array;
 use crate::chunks::{self, Chunks};
 use crate::number::Number;
 use lowtide::format::Order;
+use lowtide::order::{LastStep, Shard};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 /// Pieces of this size: long reads, and few enough to choose among.
 const PIECE: u64 = 16 << 20;
@@ -21,13 +22,17 @@ const PIECES: u64 = 1 << 14;
 ///
 /// Args:
 ///     rows: How many rows a chunk has; the last one may have fewer.
+///     rank, world_size: Which share of each step: of every `world_size` chunks that follow each other,
+///         rank 0 takes the first. If not given, all rows: unlike for `shuffled`, no launcher is asked.
+///     drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
 ///
 /// Returns:
 ///     A `lowtide.Chunks`. It begins again with every iteration.
 ///
 /// Raises:
 ///     MemoryError: A chunk does not fit in the budget; the message says how many rows do.
-///     ValueError: `rows` is 0 or negative.
+///     ValueError: A number makes no sense, only one of `rank` and `world_size` is given, or the last
+///         step has fewer rows than there are ranks.
 ///
 /// Without a call, `a.chunks` is the shape of the pieces that are best read as one, as dask wants it.
 ///
@@ -38,6 +43,8 @@ const PIECES: u64 = 1 << 14;
 ///     (400, 128)
 ///     (400, 128)
 ///     (200, 128)
+///     >>> [len(chunk) for chunk in a.chunks(400, rank=1, world_size=2)]
+///     [400, 100]
 ///     >>> tuple(a.chunks)
 ///     (1000, 128)
 #[pyclass(frozen, module = "lowtide._lowtide")]
@@ -54,8 +61,14 @@ fn signature<'py>(py: Python<'py>, names: &[&str]) -> PyResult<Bound<'py, PyAny>
     let inspect = py.import("inspect")?;
     let parameter = inspect.getattr("Parameter")?;
     let kind = parameter.getattr("POSITIONAL_OR_KEYWORD")?;
-    let parameters: Vec<_> =
+    let mut parameters: Vec<_> =
         names.iter().map(|name| parameter.call1((*name, &kind))).collect::<PyResult<_>>()?;
+    let keyword = parameter.getattr("KEYWORD_ONLY")?;
+    for (name, default) in [("rank", None), ("world_size", None), ("drop_last", Some(false))] {
+        let words = PyDict::new(py);
+        words.set_item("default", default)?;
+        parameters.push(parameter.call((name, &keyword), Some(&words))?);
+    }
     inspect.getattr("Signature")?.call1((parameters,))
 }
 
@@ -73,8 +86,16 @@ impl ChunksMethod {
         }
     }
 
-    fn __call__(&self, array: &Bound<'_, Array>, rows: Number) -> PyResult<Chunks> {
-        sequential(array, rows)
+    #[pyo3(signature = (array, rows, *, rank=None, world_size=None, drop_last=false))]
+    fn __call__(
+        &self,
+        array: &Bound<'_, Array>,
+        rows: Number,
+        rank: Option<Number>,
+        world_size: Option<Number>,
+        drop_last: bool,
+    ) -> PyResult<Chunks> {
+        sequential(array, rows, chunks::share(array.py(), rank, world_size, drop_last)?)
     }
 
     #[getter]
@@ -93,8 +114,8 @@ impl ChunksMethod {
     }
 }
 
-fn sequential(array: &Bound<'_, Array>, rows: Number) -> PyResult<Chunks> {
-    chunks::sequential(array, std::slice::from_ref(array), chunks::Yields::Array, rows)
+fn sequential(array: &Bound<'_, Array>, rows: Number, share: (Shard, LastStep)) -> PyResult<Chunks> {
+    chunks::sequential(array, std::slice::from_ref(array), chunks::Yields::Array, rows, share)
 }
 
 /// The shape of pieces that are read as one: whole rows, or whole columns of a file in Fortran order.
@@ -126,8 +147,16 @@ impl BoundChunks {
 #[pymethods]
 #[allow(clippy::unused_self)] // they are methods to Python
 impl BoundChunks {
-    fn __call__(&self, py: Python<'_>, rows: Number) -> PyResult<Chunks> {
-        sequential(self.array.bind(py), rows)
+    #[pyo3(signature = (rows, *, rank=None, world_size=None, drop_last=false))]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        rows: Number,
+        rank: Option<Number>,
+        world_size: Option<Number>,
+        drop_last: bool,
+    ) -> PyResult<Chunks> {
+        sequential(self.array.bind(py), rows, chunks::share(py, rank, world_size, drop_last)?)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

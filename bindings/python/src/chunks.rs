@@ -52,7 +52,7 @@ pub struct Chunks {
     yields: Yields,
     /// The array or the zip that made it, for pickle.
     source: Py<PyAny>,
-    /// Whose share of which shuffle it is; `None` in file order, which is not shared.
+    /// Whose share of which shuffle it is; `None` in file order, which is shared only among given ranks.
     shared: Option<(RankWish, Seed)>,
 }
 
@@ -66,10 +66,26 @@ pub fn sequential(
     arrays: &[Bound<'_, Array>],
     yields: Yields,
     rows: Number,
+    (shard, last): (Shard, LastStep),
 ) -> PyResult<Chunks> {
     let (zip, rows) = (zipped(arrays)?, rows.size(source.py(), "rows")?);
-    let inner = source.py().detach(|| zip.chunks(rows)).map_err(raise)?;
+    let inner = source.py().detach(|| zip.chunks_of(rows, shard, last)).map_err(raise)?;
     Chunks::new(source, arrays, yields, inner, None)
+}
+
+/// Whose share `chunks` gives: all of it where nobody says a rank, whoever started the process.
+pub fn share(
+    py: Python<'_>,
+    rank: Option<Number>,
+    world_size: Option<Number>,
+    drop_last: bool,
+) -> PyResult<(Shard, LastStep)> {
+    let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
+    let shard = match (rank, world_size) {
+        (None, None) => Shard::ALONE,
+        given => RankWish::new(py, given.0, given.1)?.1,
+    };
+    Ok((shard, if drop_last { LastStep::Drop } else { LastStep::Split }))
 }
 
 pub fn shuffled(
@@ -297,14 +313,14 @@ impl Chunks {
         })
     }
 
-    /// Which rank's share it is; 0 in file order, which is not shared.
+    /// Which rank's share it is; 0 where it is not shared.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u64> {
         self.settle(py, Moment::Early)?;
         self.inner.with(py, |chunks, _| Ok(chunks.shard().rank()))
     }
 
-    /// Over how many ranks the rows are shared out; 1 in file order.
+    /// Over how many ranks the rows are shared out.
     #[getter]
     fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
         self.settle(py, Moment::Early)?;
@@ -379,7 +395,11 @@ impl Chunks {
         self.inner.with(py, |chunks, _| {
             let paths: Vec<String> = chunks.arrays().iter().map(|a| format!("\"{}\"{}", a.path().display(), parts::shown(a))).collect();
             let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
-            let settings = self.shared.as_ref().map_or_else(String::new, |(ranks, _)| {
+            let given = |shard: Shard| match shard {
+                Shard::ALONE => String::new(),
+                shard => format!(" rank={}/{}", shard.rank(), shard.world_size()),
+            };
+            let settings = self.shared.as_ref().map_or_else(|| given(chunks.shard()), |(ranks, _)| {
                 let mix = chunks.mix().map(|mix| format!(" blocks=({}, {})", mix.block_rows, mix.buffer_blocks));
                 let repeat = if chunks.shuffle().again == Again::SameEpoch { " repeat=True" } else { "" };
                 let ranks = ranks.with(chunks.shard()).shown();
@@ -418,6 +438,10 @@ impl Chunks {
                 BlockWish::Mix(mix) => keywords.set_item("blocks", mix.block_rows.get())?,
             }
             ranks.send(shuffle.shard, &keywords)?;
+        } else if shuffle.shard != Shard::ALONE || shuffle.last == LastStep::Drop {
+            keywords.set_item("rank", shuffle.shard.rank())?;
+            keywords.set_item("world_size", shuffle.shard.world_size())?;
+            keywords.set_item("drop_last", shuffle.last == LastStep::Drop)?;
         }
         let again = py.import("operator")?.getattr("methodcaller")?.call((method, rows), Some(&keywords))?;
         let state = self.state_dict(py)?;

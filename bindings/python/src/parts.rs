@@ -1,4 +1,4 @@
-//! `rows` and `split`: what is said about parts of arrays, and how they show it.
+//! `rows` and `split`: what is said about parts of arrays, and how arrays show which files and rows they are.
 
 use lowtide::Sizes;
 use lowtide::order::Order;
@@ -41,11 +41,20 @@ pub fn sizes(given: &Bound<'_, PyAny>, rows: u64) -> PyResult<Sizes> {
     }
 }
 
-/// Which part it is, for a repr; nothing where it is all of it.
+/// How many files there are besides the first, for a repr; nothing where there are none.
+fn more(array: &lowtide::Array) -> String {
+    match array.files().map_or(0, |files| files.len() - 1) {
+        0 => String::new(),
+        1 => " and 1 more file".into(),
+        more => format!(" and {more} more files"),
+    }
+}
+
+/// Which files besides the first, and which part of the rows, for a repr; nothing where it is all of one file.
 pub fn shown(array: &lowtide::Array) -> String {
     let mut shown = String::new();
     if array.is_whole() {
-        return shown;
+        return more(array);
     }
     let whole = array.layout().shape.first().map_or(1, |&n| n as u64);
     let mut of = whole;
@@ -61,5 +70,5 @@ pub fn shown(array: &lowtide::Array) -> String {
         of = end - start;
     }
     debug_assert_eq!(of, array.part().len());
-    shown
+    more(array) + &shown
 }

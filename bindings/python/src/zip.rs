@@ -188,13 +188,15 @@ impl Zip {
     ///
     /// Args:
     ///     rows: How many rows a chunk has; the last one may have fewer.
+    ///     rank, world_size: Which share of each step, as of `shuffled`; all rows if not given.
+    ///     drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
     ///
     /// Returns:
     ///     A `lowtide.Chunks`. It begins again with every iteration.
     ///
     /// Raises:
     ///     MemoryError: The chunks do not fit in the budget; the message says how many rows do.
-    ///     ValueError: `rows` is 0 or negative.
+    ///     ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
     ///
     /// Examples:
     ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
@@ -202,8 +204,19 @@ impl Zip {
     ///     ...     print(x.shape, y.shape)
     ///     (600, 128) (600,)
     ///     (400, 128) (400,)
-    fn chunks(slf: &Bound<'_, Self>, rows: Number) -> PyResult<Chunks> {
-        chunks::sequential(slf, &slf.get().bound(slf.py()), Yields::Tuple, rows)
+    #[pyo3(
+        signature = (rows, *, rank=None, world_size=None, drop_last=false),
+        text_signature = "($self, rows, *, rank=None, world_size=None, drop_last=False)"
+    )]
+    fn chunks(
+        slf: &Bound<'_, Self>,
+        rows: Number,
+        rank: Option<Number>,
+        world_size: Option<Number>,
+        drop_last: bool,
+    ) -> PyResult<Chunks> {
+        let share = chunks::share(slf.py(), rank, world_size, drop_last)?;
+        chunks::sequential(slf, &slf.get().bound(slf.py()), Yields::Tuple, rows, share)
     }
 
     /// Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.

@@ -15,6 +15,7 @@ use lowtide::budget::{Budget, human};
 use lowtide::door::Door;
 use lowtide::format::{Dialect, llmc, megatron, npy};
 use lowtide::meter::{self, Resident};
+use lowtide::shards::first_array;
 use lowtide::{Access, Result};
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// would be read
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Files; for tokens also folders, globs ('data/*.bin', quoted, is one stream) and Megatron prefixes
+    /// Files, folders, globs ('data/*.bin', quoted, is one stream or one array); for tokens also Megatron prefixes
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -123,7 +124,8 @@ pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>) -> Re
         return Ok(Kind::Array);
     }
     if !path.is_file() {
-        return Ok(Kind::Tokens); // a folder, a glob, a prefix, or nothing at all
+        // A folder, a glob, a prefix, or nothing at all.
+        return Ok(if dtype.is_none() && are_arrays(path) { Kind::Array } else { Kind::Tokens });
     }
     let mut head = [0; llmc::HEAD_LEN];
     let len = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
@@ -134,6 +136,14 @@ pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>) -> Re
         named || llmc::is_llmc(head) || megatron::is_megatron(head)
     };
     Ok(if tokens { Kind::Tokens } else { Kind::Array })
+}
+
+/// Whether the files of a folder or a glob are of an array and cannot be tokens: the first decides.
+fn are_arrays(path: &Path) -> bool {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let Some(first) = first_array(&absolute) else { return false };
+    let Ok(array) = lowtide::open(&first) else { return false };
+    array.shape().len() != 1 || !is_integer(array.dtype())
 }
 
 /// What both have: memory, room, budget, the ways of access and their reasons, and this machine.

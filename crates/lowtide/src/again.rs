@@ -4,10 +4,12 @@
 //! the content: the header, the size, and the first and last 4 KiB. The time, the inode and the device need not be: the
 //! other process may be on another machine, with a copy of the file.
 
-use crate::array::{Array, Options, hex, read_head};
+use crate::array::Array;
 use crate::engine::bytes::Data;
 use crate::error::{Error, Result};
 use crate::format::{Container, Layout, npy, shape_text};
+use crate::open::{Options, absolute};
+use crate::shards::{ArrayFile, hex, read_head};
 use crate::store::{OneFile, Source};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,19 +32,39 @@ impl Options {
     /// [`Error::Format`] where the file is another one: it says what has changed.
     pub fn open_again(self, path: impl AsRef<Path>, was: &Was) -> Result<Array> {
         self.wish.check()?;
-        let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
+        let path = absolute(path.as_ref());
         let source = OneFile::open(&path)?;
         if let Some(len) = was.len {
             same_len(&path, len, source.len())?;
         }
-        let Layout { container, dtype, shape, order, offset } = was.layout.clone();
-        let layout = match container {
-            Container::Raw => Layout::new(&path, container, dtype, shape, order, offset, source.len())?,
-            Container::Npy { .. } => same_header(&source, &was.layout)?,
-        };
+        let layout = same_layout(&source, &was.layout)?;
         let array = Array::over(Data::open(Source::File(Arc::new(source)), self.wish)?, layout);
         same_print(&path, was.fingerprint.as_deref(), || array.fingerprint())?;
         Ok(array)
+    }
+
+    /// Opens several files again as one array, if they are what they were.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for the first that is another one: it says what has changed.
+    pub fn open_all_again(self, files: Vec<ArrayFile>, fingerprint: Option<&str>) -> Result<Array> {
+        self.wish.check()?;
+        same_sizes(files.iter().map(|file| (&file.path, file.len)))?;
+        for file in &files {
+            same_layout(&OneFile::open(&file.path)?, &file.layout)?;
+        }
+        let array = self.join(files)?;
+        same_print(array.path(), fingerprint, || array.fingerprint())?;
+        Ok(array)
+    }
+}
+
+/// The layout of a file, if it is what it was.
+fn same_layout(source: &OneFile, was: &Layout) -> Result<Layout> {
+    let Layout { container, dtype, shape, order, offset } = was.clone();
+    match container {
+        Container::Raw => Layout::new(source.path(), container, dtype, shape, order, offset, source.len()),
+        Container::Npy { .. } => same_header(source, was),
     }
 }
 

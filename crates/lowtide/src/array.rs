@@ -1,13 +1,12 @@
 //! An array on disk.
 //!
-//! [`Array`] is a handle on an opened file and what its bytes mean. It answers for rows and selections
+//! [`Array`] is a handle on opened files and what their bytes mean. It answers for rows and selections
 //! of them, and makes the iterators of [`crate::chunks`]. It holds no data: every answer is a fresh
 //! [`Batch`] of the caller's, and nothing ever points into a map.
 
 use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::budget::pool::Block;
-use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::engine::Rows;
 use crate::engine::bytes::Data;
 use crate::engine::choose::{Choice, Visit};
@@ -17,189 +16,17 @@ use crate::engine::lane::Lane;
 use crate::engine::tactics::Gap;
 use crate::engine::tuning::PLAN_RUNS;
 use crate::error::{Error, Result};
-use crate::format::{self, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len};
+use crate::format::{self, Dtype, Layout, Order, byte_len};
 use crate::interrupt::Interrupt;
-use crate::options::{Access, CacheWish, Wish};
+use crate::options::{Access, CacheWish};
 use crate::order::{Cut, Order as _, Part};
 use crate::selection::{Axis, Runs};
-use crate::shards;
-use crate::store::{OneFile, Read, Source};
+use crate::shards::ArrayFile;
+use crate::store::{OneFile, Read};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-
-/// How to open an array: `np.memmap`'s words for files without a header, and how to read.
-///
-/// ```no_run
-/// use lowtide::{Access, Budget, Options};
-/// let array = Options::new()
-///     .dtype("float32".parse()?)
-///     .shape(&[-1, 128])?
-///     .access(Access::Read)
-///     .budget(Budget::new(64 << 20)?)
-///     .open("rows.bin")?;
-/// # Ok::<(), lowtide::Error>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Options {
-    pub(crate) wish: Wish,
-    dtype: Option<Dtype>,
-    shape: Option<Vec<Extent>>,
-    offset: Option<u64>,
-    order: Option<Order>,
-}
-
-impl Options {
-    /// The defaults: what the file's header says, `auto` access, the default budget.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How to read.
-    pub fn access(mut self, access: Access) -> Self {
-        self.wish.access = access;
-        self
-    }
-
-    /// What happens to what we bring into the page cache.
-    pub fn cache(mut self, cache: CacheWish) -> Self {
-        self.wish.cache = cache;
-        self
-    }
-
-    /// How much memory to use.
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.wish.budget = Some(budget);
-        self
-    }
-
-    /// The element type of a file without a header.
-    pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// The shape of a file without a header; one size may be −1, for as many as the file has.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for any other negative size.
-    pub fn shape(mut self, shape: &[i64]) -> Result<Self> {
-        let size = |&n: &i64| match usize::try_from(n) {
-            Ok(n) => Ok(Extent::Exactly(n)),
-            Err(_) if n == -1 => Ok(Extent::Rest),
-            Err(_) => {
-                Err(Error::argument(format!("shape has a negative size, {n}"), "only one -1 is allowed"))
-            }
-        };
-        self.shape = Some(shape.iter().map(size).collect::<Result<_>>()?);
-        Ok(self)
-    }
-
-    /// Where the elements of a file without a header begin, in bytes.
-    pub fn offset(mut self, offset: u64) -> Self {
-        self.offset = Some(offset);
-        self
-    }
-
-    /// The order of the elements of a file without a header; C if not said.
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = Some(order);
-        self
-    }
-
-    /// Opens the array.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
-        self.wish.check()?;
-        let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
-        let source = OneFile::open(&path).map_err(|error| match shards::foreign_folder(&path) {
-            Some(kind) => kind.refused(&path, Wanted::Array),
-            None => error,
-        })?;
-        let layout = self.layout(&source)?;
-        Ok(Array::over(Data::open(Source::File(Arc::new(source)), self.wish)?, layout))
-    }
-
-    fn layout(&self, source: &OneFile) -> Result<Layout> {
-        let path = source.path();
-        let head = read_head(source)?;
-        match (self.dtype, format::npy::is_npy(&head)) {
-            (Some(dtype), npy) => {
-                if npy && self.offset.is_none() {
-                    return Err(Error::argument(
-                        Words::from(format!("{}: the file has a .npy header, but ", path.display()))
-                            + DTYPE
-                            + " says to read it as raw",
-                        Words::from("leave dtype out to use the header, or give ")
-                            + OFFSET
-                            + " to read it as raw all the same",
-                    ));
-                }
-                let offset = self.offset.unwrap_or(0);
-                let mut layout =
-                    format::raw_layout(path, dtype, self.shape.as_deref(), offset, source.len())?;
-                layout.order = self.order.unwrap_or(Order::C);
-                Ok(layout)
-            }
-            (None, true) if self.shape.is_some() || self.offset.is_some() => Err(Error::argument(
-                format!("{}: the file's own header says its shape and offset", path.display()),
-                Words::from("leave ")
-                    + SHAPE
-                    + " and "
-                    + OFFSET
-                    + " out, or give "
-                    + DTYPE
-                    + " too to read it as raw",
-            )),
-            (None, true) => format::npy::parse(path, &head, source.len()),
-            (None, false) => Err(Self::no_header(path, &head, source.len())),
-        }
-    }
-
-    /// What is said of a file without a header that nobody described.
-    fn no_header(path: &Path, head: &[u8], len: u64) -> Error {
-        match Foreign::of(head, len).or_else(|| Foreign::of_text(head)) {
-            Some(kind) => kind.refused(path, Wanted::Array),
-            None => Error::Format {
-                path: path.to_owned(),
-                offset: 0,
-                expected: "a .npy header".into(),
-                found: if head.is_empty() { "an empty file".into() } else { format!("bytes {}", hex(head)) },
-                hint: Words::from("a file without a header needs ")
-                    + DTYPE
-                    + " (and "
-                    + SHAPE
-                    + ", "
-                    + OFFSET
-                    + "), as for np.memmap",
-            },
-        }
-    }
-}
-
-/// The beginning of a file: all of its header if it is a `.npy` file, else a few bytes.
-pub(crate) fn read_head(source: &OneFile) -> Result<Vec<u8>> {
-    let read = |want: usize| -> Result<Vec<u8>> {
-        let want = usize::try_from(source.len()).map_or(want, |len| len.min(want));
-        let mut head = vec![0; want];
-        source.read_exact(0, &mut head)?;
-        Ok(head)
-    };
-    let head = read(4096)?;
-    if !format::npy::is_npy(&head) {
-        return Ok(head);
-    }
-    match format::npy::header_len(source.path(), &head, source.len())? {
-        len if len > head.len() => read(len),
-        _ => Ok(head),
-    }
-}
-
-/// The first bytes of a file, for a message.
-pub(crate) fn hex(head: &[u8]) -> String {
-    head.iter().take(8).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
-}
 
 /// An array on disk: shape and element type, and ways to read it inside a budget. Clones share the file.
 ///
@@ -219,11 +46,29 @@ struct Inner {
     shape: Vec<usize>,
     /// Which rows of the whole.
     part: Part,
+    /// The files, where there are several.
+    files: Option<Arc<[ArrayFile]>>,
     /// From the beginning of one row to that of the next: less than a row where rows overlap.
     stride: u64,
     data: Arc<Data>,
     /// Where its elements are held in memory: how they are read from there, and how they came.
     held: Option<(Arc<Lane>, Choice)>,
+}
+
+impl Inner {
+    /// The same, to be changed.
+    fn again(&self) -> Self {
+        let Self { layout, shape, part, files, stride, data, held } = self;
+        Self {
+            layout: layout.clone(),
+            shape: shape.clone(),
+            part: part.clone(),
+            files: files.clone(),
+            stride: *stride,
+            data: data.clone(),
+            held: held.clone(),
+        }
+    }
 }
 
 impl fmt::Debug for Array {
@@ -280,23 +125,31 @@ impl Array {
         byte_len(self.shape(), self.dtype().itemsize()).unwrap_or(u64::MAX) // no larger than the whole
     }
 
+    /// The files, in the order of the rows, where there are several.
+    pub fn files(&self) -> Option<&[ArrayFile]> {
+        self.0.files.as_deref()
+    }
+
     /// An array over opened bytes.
     pub(crate) fn over(data: Arc<Data>, layout: Layout) -> Self {
         let inner = layout.shape.get(1..).unwrap_or_default();
         let stride = byte_len(inner, layout.dtype.itemsize()).unwrap_or(u64::MAX);
         let (shape, part) = (layout.shape.clone(), Part::whole(whole_rows(&layout)));
-        Self(Arc::new(Inner { layout, shape, part, stride, data, held: None }))
+        Self(Arc::new(Inner { layout, shape, part, files: None, stride, data, held: None }))
+    }
+
+    /// An array over the opened bytes of several files.
+    pub(crate) fn of_files(data: Arc<Data>, layout: Layout, files: Vec<ArrayFile>) -> Self {
+        Self(Arc::new(Inner { files: Some(files.into()), ..Self::over(data, layout).0.again() }))
     }
 
     /// Other rows of the same file.
     fn with(&self, part: Part) -> Self {
-        let Inner { layout, stride, data, held, .. } = &*self.0;
-        let mut shape = layout.shape.clone();
+        let mut shape = self.0.layout.shape.clone();
         if let Some(rows) = shape.first_mut() {
             *rows = usize::try_from(part.len()).unwrap_or(usize::MAX); // no more than there are
         }
-        let (layout, stride, data, held) = (layout.clone(), *stride, data.clone(), held.clone());
-        Self(Arc::new(Inner { layout, shape, part, stride, data, held }))
+        Self(Arc::new(Inner { shape, part, ..self.0.again() }))
     }
 
     /// Some of its rows, in their order or dealt by a seed: an array like any other, over the same file. Nothing is
@@ -327,10 +180,7 @@ impl Array {
 
     /// The same rows, of a C-ordered copy in memory of those from which they were dealt.
     pub(crate) fn held(&self, lane: Lane, choice: Choice) -> Self {
-        let Inner { layout, shape, part, stride, data, .. } = &*self.0;
-        let (layout, shape, part) = (layout.clone(), shape.clone(), part.clone());
-        let held = Some((Arc::new(lane), choice));
-        Self(Arc::new(Inner { layout, shape, part, stride: *stride, data: data.clone(), held }))
+        Self(Arc::new(Inner { held: Some((Arc::new(lane), choice)), ..self.0.again() }))
     }
 
     /// The order of the axes of what comes: the file's, or that of the copy in memory.
@@ -366,7 +216,7 @@ impl Array {
         layout.shape = vec![rows, len];
         let (shape, part) = (layout.shape.clone(), Part::whole(rows as u64));
         let (stride, data) = (stride * item, self.0.data.clone());
-        Self(Arc::new(Inner { layout, shape, part, stride, data, held: None }))
+        Self(Arc::new(Inner { layout, shape, part, files: None, stride, data, held: None }))
     }
 
     /// The same bytes with some neighbouring axes as one, in the order in which they lie in the file; an axis of size

@@ -73,6 +73,7 @@ mod interrupt;
 mod iteration;
 mod loader;
 pub mod meter;
+mod open;
 mod options;
 pub mod order;
 mod parts;
@@ -90,7 +91,7 @@ pub mod write;
 mod zip;
 
 pub use again::{Was, same_print, same_sizes};
-pub use array::{Array, Options};
+pub use array::Array;
 pub use batch::Batch;
 pub use budget::Budget;
 pub use budget::pool;
@@ -100,6 +101,7 @@ pub use error::{Error, Result};
 pub use interrupt::Interrupt;
 pub use iteration::{Again, Standing};
 pub use loader::{Loader, LoaderOptions, LoaderState, WindowOrder};
+pub use open::Options;
 pub use options::{Access, Cache, CacheWish, Way};
 pub use parts::Sizes;
 pub use selection::Axis;
@@ -110,7 +112,7 @@ pub use zip::Zip;
 
 use std::path::Path;
 
-/// Opens an array by its header, with the default options.
+/// Opens an array by its header, with the default options: a file, or the files of a folder or a glob.
 pub fn open(path: impl AsRef<Path>) -> Result<Array> {
     Options::new().open(path)
 }

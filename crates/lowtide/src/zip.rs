@@ -60,10 +60,20 @@ impl Zip {
 
     /// Rows one after another, `rows` at a time, in file order.
     pub fn chunks(&self, rows: usize) -> Result<Chunks> {
-        let steps = Shard::default().steps(self.rows(), 0, at_least_one(rows)?, LastStep::Split)?;
+        self.chunks_of(rows, Shard::ALONE, LastStep::Split)
+    }
+
+    /// The same of one rank: its share of every step, as of a shuffled pass.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where some rank would get nothing of the last step.
+    pub fn chunks_of(&self, rows: usize, shard: Shard, last: LastStep) -> Result<Chunks> {
+        let shuffle = Shuffle { shard, last, ..Shuffle::default() };
+        let steps = shard.steps(self.rows(), 0, at_least_one(rows)?, last)?;
+        never_empty(&steps, self.rows(), &shuffle)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         let pass = Pass::Sequential(Sequential::new(self.rows()));
-        Chunks::new(self.in_rows(Some(rows))?, Shuffle::default(), pass, steps, u64::MAX)
+        Chunks::new(self.in_rows(Some(rows))?, shuffle, pass, steps, u64::MAX)
     }
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
@@ -109,6 +119,14 @@ impl Array {
     /// Rows one after another, `rows` at a time, in file order.
     pub fn chunks(&self, rows: usize) -> Result<Chunks> {
         Zip { arrays: vec![self.clone()] }.chunks(rows)
+    }
+
+    /// The same of one rank: its share of every step, as of a shuffled pass.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where some rank would get nothing of the last step.
+    pub fn chunks_of(&self, rows: usize, shard: Shard, last: LastStep) -> Result<Chunks> {
+        Zip { arrays: vec![self.clone()] }.chunks_of(rows, shard, last)
     }
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.

@@ -141,7 +141,10 @@ class Array:
         """Bytes of one element."""
     @property
     def path(self) -> Path:
-        """The file, as an absolute path."""
+        """The file, as an absolute path; of several, the first."""
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files, in the order of the rows, as absolute paths."""
     @property
     def access(self) -> _Access:
         """The way of access that was asked for; iterators say which one they took."""
@@ -248,18 +251,29 @@ class Array:
             >>> [len(part) for part in labels.split([0.8, 0.1, 0.1], seed=None)]
             [800, 100, 100]
         """
-    def chunks(self, rows: int) -> Chunks[NDArray[Any]]:
+    def chunks(
+        self,
+        rows: int,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+    ) -> Chunks[NDArray[Any]]:
         """Gives all rows in file order, `rows` at a time.
 
         Args:
             rows: How many rows a chunk has; the last one may have fewer.
+            rank, world_size: Which share of each step: of every `world_size` chunks that follow each other,
+                rank 0 takes the first. If not given, all rows: unlike for `shuffled`, no launcher is asked.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
 
         Returns:
             A `lowtide.Chunks`. It begins again with every iteration.
 
         Raises:
             MemoryError: A chunk does not fit in the budget; the message says how many rows do.
-            ValueError: `rows` is 0 or negative.
+            ValueError: A number makes no sense, only one of `rank` and `world_size` is given, or the last
+                step has fewer rows than there are ranks.
 
         Without a call, `a.chunks` is the shape of the pieces that are best read as one, as dask wants it.
 
@@ -270,6 +284,8 @@ class Array:
             (400, 128)
             (400, 128)
             (200, 128)
+            >>> [len(chunk) for chunk in a.chunks(400, rank=1, world_size=2)]
+            [400, 100]
             >>> tuple(a.chunks)
             (1000, 128)
         """
@@ -492,10 +508,10 @@ class Chunks(Generic[_Step]):
         """Why that way of access, in words, and whose share it is."""
     @property
     def rank(self) -> int:
-        """Which rank's share it is; 0 in file order, which is not shared."""
+        """Which rank's share it is; 0 where it is not shared."""
     @property
     def world_size(self) -> int:
-        """Over how many ranks the rows are shared out; 1 in file order."""
+        """Over how many ranks the rows are shared out."""
     @property
     def blocks(self) -> tuple[int, int] | None:
         """Rows in a block, and blocks that are mixed; None for an exact shuffle."""
@@ -1054,18 +1070,27 @@ class Zip:
             >>> train, val
             (<lowtide.Zip of 2 arrays, 900 rows>, <lowtide.Zip of 2 arrays, 100 rows>)
         """
-    def chunks(self, rows: int) -> Chunks[tuple[NDArray[Any], ...]]:
+    def chunks(
+        self,
+        rows: int,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+    ) -> Chunks[tuple[NDArray[Any], ...]]:
         """Gives all rows in file order, `rows` at a time, as tuples of one chunk for each array.
 
         Args:
             rows: How many rows a chunk has; the last one may have fewer.
+            rank, world_size: Which share of each step, as of `shuffled`; all rows if not given.
+            drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
 
         Returns:
             A `lowtide.Chunks`. It begins again with every iteration.
 
         Raises:
             MemoryError: The chunks do not fit in the budget; the message says how many rows do.
-            ValueError: `rows` is 0 or negative.
+            ValueError: A number makes no sense, or only one of `rank` and `world_size` is given.
 
         Examples:
             >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
@@ -1231,7 +1256,7 @@ class Recording:
         """Writes the JSON likewise."""
 
 def open(
-    path: _Path | NDArray[Any],
+    path: _Path | Sequence[_Path] | NDArray[Any],
     *,
     dtype: DTypeLike | Literal["bfloat16"] | None = None,
     shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
@@ -1248,8 +1273,12 @@ def open(
     Args:
         path: A `.npy` file, which says its own dtype and shape; any other file, with `dtype`, `shape` and
             `offset` as for `np.memmap`; or an `np.memmap`, whose file, dtype, shape and offset are taken.
+            Several files are one array whose rows follow each other, all of the same dtype and the same
+            shape of a row: a list of paths, in its order; a folder (its `.npy` files; with `dtype`, those
+            that end in .bin, .raw or .dat) or a glob, sorted by the bytes of the names.
         dtype: The type of an element, for files without a header: whatever NumPy or torch takes for one.
-        shape: The shape, for files without a header; one size may be -1. One axis if not given.
+        shape: The shape, for files without a header; one size may be -1. One axis if not given. Of several
+            files it is the shape of each.
         offset: The byte where the elements begin, for files without a header; 0 if not given.
         access: How bytes come from the file.
             "auto": chooses for each iteration, whose `access` and `why` say which and why.
@@ -1275,10 +1304,11 @@ def open(
 
     Raises:
         OSError: The file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
-        ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file, or
-            a word or a size is not known. The message says what was expected and what was found.
+        ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file,
+            files do not go together, or a word or a size is not known. The message says what was expected
+            and what was found.
         NotImplementedError: The elements are objects or structures.
-        TypeError: `path` is neither a path nor an `np.memmap`.
+        TypeError: `path` is neither a path, nor a list of them, nor an `np.memmap`.
 
     Examples:
         >>> a = lowtide.open("rows.npy", budget="64MiB")
@@ -1287,6 +1317,9 @@ def open(
         >>> b = lowtide.open("rows.bin", dtype="float32", shape=(-1, 128), access="read", cache="drop")
         >>> bool((a[:10] == b[:10]).all())
         True
+        >>> twice = lowtide.open(["rows.npy", "rows.npy"])
+        >>> twice
+        <lowtide.Array "...rows.npy" and 1 more file shape=(2000, 128) dtype=float32 access=auto>
         >>> import numpy as np
         >>> old = np.memmap("rows.bin", dtype="float32", mode="r", shape=(1000, 128))
         >>> lowtide.open(old).shape

@@ -95,6 +95,10 @@ impl Subject {
             options = options.budget(Budget::new(budget)?);
         }
         let array = options.open(&args.path)?;
+        if let Some(files) = array.files() {
+            let what = format!("{}: an array of {} files; one is compared", args.path.display(), files.len());
+            return Err(Error::unsupported(what, format!("name one of them: {}", array.path().display())));
+        }
         let row = array.row_bytes() as u64;
         if array.shape().is_empty() || array.nbytes() == 0 {
             let shape = shape_text(array.shape());

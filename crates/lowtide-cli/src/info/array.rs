@@ -6,14 +6,15 @@ use crate::draw::thousands;
 use crate::headerless::is_integer;
 use lowtide::budget::human;
 use lowtide::format::{Container, Order, shape_text};
-use lowtide::{Array, Options, Result, meter};
+use lowtide::meter::{self, Resident};
+use lowtide::{Array, Options, Result};
 use lowtide::{Choice, Visit};
 use serde_json::{Value, json};
 use std::path::Path;
 
 pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
     let array = options.open(path)?;
-    let cached = meter::cache::of_path(path);
+    let cached = cached(&array);
     let choice = |name, visit| array.choose(visit).map(|Choice { way, why, .. }| (name, way.into(), why));
     let access = [choice("chunks", Visit::Sequential)?, choice("shuffled", Visit::Shuffled)?];
     let (layout, here) = (array.layout(), Here::at(&array)?);
@@ -31,14 +32,23 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
         ("dtype", array.dtype().to_string()),
         ("shape", format!("{}, {order} order", shape_text(array.shape()))),
         ("rows", format!("{} of {}", thousands(array.rows()), human(array.row_bytes() as u64))),
-        ("size", format!("{} from byte {}", human(array.nbytes()), layout.offset)),
+        match array.files() {
+            None => ("size", format!("{} from byte {}", human(array.nbytes()), layout.offset)),
+            Some(files) => {
+                ("size", format!("{} in {} files", human(array.nbytes()), thousands(files.len() as u64)))
+            }
+        },
     ];
     if are_tokens(&array) {
         pairs.push(("tokens", "lowtide.tokens reads it too: integers of one axis".into()));
     }
     pairs.extend(shared_pairs);
+    let title = match array.files() {
+        None => array.path().display().to_string(),
+        Some(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string(),
+    };
     let mut json = json!({
-        "path": array.path(),
+        "path": title,
         "kind": "array",
         "format": format,
         "dtype": array.dtype().name(),
@@ -50,12 +60,25 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
         "row_bytes": array.row_bytes(),
         "bytes": array.nbytes(),
         "can_be_tokens": are_tokens(&array),
+        "files": array.files().map_or(1, <[_]>::len),
     });
     if let Value::Object(json) = &mut json {
         json.extend(shared);
     }
-    let title = array.path().display().to_string();
     Ok(Answer { title, pairs, notes: Vec::new(), documents: Vec::new(), json })
+}
+
+/// What of its files is in the page cache.
+fn cached(array: &Array) -> Resident {
+    let Some(files) = array.files() else { return meter::cache::of_path(array.path()) };
+    let mut sum = 0;
+    for file in files {
+        match meter::cache::of_path(&file.path) {
+            Resident::Bytes(bytes) => sum += bytes,
+            unknown @ Resident::Unknown(_) => return unknown,
+        }
+    }
+    Resident::Bytes(sum)
 }
 
 /// Whether it could be tokens as well.

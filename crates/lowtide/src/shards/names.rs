@@ -116,12 +116,55 @@ fn missing(name: &Path, wish: &TokenWish, error: io::Error) -> Result<Named> {
     if wish.dialect.is_none_or(|dialect| dialect == Dialect::Megatron) && index.is_file() {
         return Ok(Named { files: vec![pair(&index)], each_by_name: true, warning: None });
     }
-    if name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte)) {
+    if is_glob(name) {
         return glob(name, wish);
     }
     let error = Error::io(name, "open the file", error);
     let data = suffixed(name, ".bin");
     Err(if data.is_file() { error.with_hint(format!("there is {}", data.display())) } else { error })
+}
+
+/// Whether a name that is no file's may be a glob.
+pub(super) fn is_glob(name: &Path) -> bool {
+    name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
+}
+
+/// The files of arrays that one name stands for: itself, or those in a folder or of a glob. `raw` ones have no header.
+pub(super) fn arrays(name: &Path, raw: bool) -> Result<Vec<PathBuf>> {
+    match name.metadata() {
+        Ok(meta) if meta.is_dir() => array_folder(name, raw),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_glob(name) => {
+            let found = matching(name)?;
+            let files: Vec<PathBuf> = found.iter().filter(|path| !path.is_dir()).cloned().collect();
+            if files.is_empty() {
+                return Err(Error::argument(format!("{}: only folders match", name.display()), ""));
+            }
+            Ok(files)
+        }
+        _ => Ok(vec![name.to_owned()]), // what is wrong with it is said when it is opened
+    }
+}
+
+fn array_folder(path: &Path, raw: bool) -> Result<Vec<PathBuf>> {
+    if let Some(kind) = foreign_folder(path) {
+        return Err(kind.refused(path, Wanted::Array));
+    }
+    let (names, folders) = listed(path)?;
+    let extensions: &[&str] = if raw { &["bin", "raw", "dat"] } else { &["npy"] };
+    let of = |name: &&OsString| extensions.iter().any(|end| has(Path::new(name), end));
+    let chosen: Vec<&OsString> = names.iter().filter(of).collect();
+    if chosen.is_empty() {
+        let ends: Vec<String> = extensions.iter().map(|end| format!(".{end}")).collect();
+        let inside = if folders { ", and folders inside it are not searched" } else { "" };
+        let tokens = names.iter().any(|name| has(Path::new(name), "bin") || has(Path::new(name), "ds"));
+        let tokens = if tokens && !raw { "; token files are for lowtide.tokens" } else { "" };
+        return Err(Error::argument(
+            format!("{}: no files of an array in this folder", path.display()),
+            format!("they end in {}{inside}; a glob finds others{tokens}", ends.join(" or ")),
+        ));
+    }
+    refuse_mixed_parts(path, &chosen, "array")?;
+    Ok(chosen.into_iter().map(|name| path.join(name)).collect())
 }
 
 fn suffixed(name: &Path, suffix: &str) -> PathBuf {
@@ -136,7 +179,8 @@ pub(crate) fn foreign_folder(path: &Path) -> Option<Foreign> {
     Foreign::of_folder(names.iter().map(OsString::as_os_str))
 }
 
-fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
+/// The names of the files in a folder, sorted, and whether there are folders in it.
+fn listed(path: &Path) -> Result<(Vec<OsString>, bool)> {
     let failed = |error| Error::io(path, "list the folder", error);
     let (mut names, mut folders) = (Vec::new(), false);
     for entry in path.read_dir().map_err(failed)? {
@@ -153,6 +197,11 @@ fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
         }
     }
     names.sort_unstable();
+    Ok((names, folders))
+}
+
+fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
+    let (names, folders) = listed(path)?;
     let extensions: &[&str] = wish.dialect.map_or(&["bin", "npy", "ds"], Dialect::extensions);
     let chosen: Vec<&OsString> =
         names.iter().filter(|name| extensions.iter().any(|end| has(Path::new(name), end))).collect();
@@ -167,7 +216,7 @@ fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
             format!("they end in {}{inside}; a glob finds others", ends.join(" or ")),
         ));
     }
-    refuse_mixed_parts(path, &chosen)?;
+    refuse_mixed_parts(path, &chosen, "stream")?;
     let sibling = |name: &OsStr, end: &str| {
         names.binary_search(&Path::new(name).with_extension(end).into_os_string()).is_ok()
     };
@@ -183,7 +232,7 @@ fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
 
 /// nanoGPT, llm.c and build-nanogpt keep training and validation files in one folder: as one stream they
 /// would be trained on and then measured with.
-fn refuse_mixed_parts(path: &Path, names: &[&OsString]) -> Result<()> {
+fn refuse_mixed_parts(path: &Path, names: &[&OsString], what: &str) -> Result<()> {
     let part = |words: &[&str]| {
         names.iter().find(|name| {
             let stem = Path::new(name).file_stem().unwrap_or_default().as_bytes().to_ascii_lowercase();
@@ -194,7 +243,7 @@ fn refuse_mixed_parts(path: &Path, names: &[&OsString]) -> Result<()> {
     match (part(&TRAIN), part(&HELD_OUT)) {
         (Some(train), Some(held_out)) if train != held_out => Err(Error::argument(
             format!(
-                "{}: the folder holds {} and {}, which are not meant as one stream",
+                "{}: the folder holds {} and {}, which are not meant as one {what}",
                 path.display(),
                 train.display(),
                 held_out.display()
@@ -205,7 +254,8 @@ fn refuse_mixed_parts(path: &Path, names: &[&OsString]) -> Result<()> {
     }
 }
 
-fn glob(pattern: &Path, wish: &TokenWish) -> Result<Named> {
+/// What a glob matches, sorted: at least one name.
+fn matching(pattern: &Path) -> Result<Vec<PathBuf>> {
     let wrong = |what: &str, hint: &str| {
         Err(Error::argument(format!("{}: {what}", pattern.display()), hint.to_owned()))
     };
@@ -233,6 +283,11 @@ fn glob(pattern: &Path, wish: &TokenWish) -> Result<Named> {
         return wrong("no file matches", "");
     }
     found.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
+    Ok(found)
+}
+
+fn glob(pattern: &Path, wish: &TokenWish) -> Result<Named> {
+    let found = matching(pattern)?;
     let matched = |path: &Path| found.binary_search_by(|one| one.as_os_str().cmp(path.as_os_str())).is_ok();
     let beside = |path: &Path| BESIDE.iter().any(|end| has(path, end));
     let mut files = Vec::new();
@@ -249,8 +304,11 @@ fn glob(pattern: &Path, wish: &TokenWish) -> Result<Named> {
         }
     }
     if files.is_empty() {
-        let example = found[0].display();
-        return wrong(&format!("no token files among what matches, such as {example}"), "");
+        let (pattern, example) = (pattern.display(), found[0].display());
+        return Err(Error::argument(
+            format!("{pattern}: no token files among what matches, such as {example}"),
+            "",
+        ));
     }
     Ok(Named { files, each_by_name: false, warning: None })
 }
