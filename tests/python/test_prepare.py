@@ -421,7 +421,7 @@ def test_errors_of_the_system_are_pythons_own(tmp_path):
         lowtide.prepare((name for name in ["x"]), tmp_path / "out")
     with pytest.raises(FileNotFoundError):
         lowtide.verify(tmp_path / "gone")
-    with pytest.raises(ValueError, match="no token files are named"):
+    with pytest.raises(ValueError, match="no files are named"):
         lowtide.verify([])
 
 

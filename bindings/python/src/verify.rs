@@ -1,26 +1,37 @@
-//! `lowtide.verify`: whether token files are what they say.
+//! `lowtide.verify`: whether files are what they say.
 
-use crate::argument;
+use crate::argument::{self, Word};
 use crate::error::unlocked;
+use crate::number::{Number, optional};
+use crate::{budget, dtype};
 use lowtide_text::verify as text;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
-/// Checks token files: a folder that `lowtide.prepare` has made against its manifest, byte by byte.
+/// Checks files: a folder that `lowtide.prepare` has made against its manifest, byte by byte.
 ///
-/// Sizes, checksums, and that every id is in the vocabulary; nothing is changed. Any other token files are
-/// opened, and what their header or index does not agree with is an error; what looks odd is found.
+/// Sizes, checksums, and that every id is in the vocabulary; nothing is changed. Token files without a
+/// manifest are checked against their headers and indexes, arrays against their headers, and every byte is
+/// read: at the speed of the disk, inside the budget.
 ///
 /// Args:
-///     paths: A prepared folder, a token file, or a list of them.
+///     paths: A prepared folder, a token file, an array, or a list of them.
+///     vocab: How many ids the tokenizer has: a token that is none is found. A prepared folder knows.
+///     dtype: The type of tokens, or of an array without a header.
+///     shape: The shape of an array without a header; one size may be -1.
+///     format: What token files are written in, instead of what they look like: see `lowtide.tokens`.
+///     budget: How much memory to use.
+///     progress: A function of bytes done and bytes in all, called now and then; what it raises ends it.
 ///
 /// Returns:
 ///     A `lowtide.Verified`: look at `ok` and `findings`.
 ///
 /// Raises:
 ///     FileNotFoundError: There is no such file or folder.
-///     ValueError: A manifest is damaged, a file is no token file, or none is named.
+///     ValueError: A manifest or a header is damaged, a file is neither tokens nor an array, or there is
+///         none.
 ///
 /// Examples:
 ///     >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
@@ -28,24 +39,65 @@ use std::path::PathBuf;
 ///     <lowtide.Verified ok files=1 bytes=100>
 ///     >>> lowtide.verify("data").findings
 ///     []
+///     >>> bool(lowtide.verify("rows.npy"))
+///     True
 #[pyfunction]
-pub fn verify(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<Verified> {
-    let paths = argument::paths(paths, "token files")?;
+#[pyo3(signature = (paths, *, vocab=None, dtype=None, shape=None, format=None, budget=None, progress=None))]
+#[allow(clippy::too_many_arguments)] // they are keywords
+pub fn verify(
+    py: Python<'_>,
+    paths: &Bound<'_, PyAny>,
+    vocab: Option<Number>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    shape: Option<Vec<i64>>,
+    format: Option<Word>,
+    budget: Option<&Bound<'_, PyAny>>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Verified> {
+    let paths = argument::paths(paths, "files")?;
     if paths.is_empty() {
-        let what = "no token files are named\nhint: name a prepared folder, a token file, or a list of them";
+        let what =
+            "no files are named\nhint: name a prepared folder, a token file, an array, or a list of them";
         return Err(PyValueError::new_err(what)); // nothing is not well
     }
-    unlocked(py, |interrupt| {
+    if let Some(given) = progress
+        && !given.is_callable()
+    {
+        return Err(PyTypeError::new_err(format!(
+            "progress={} cannot be called\nhint: a function of two numbers, bytes done and bytes in all",
+            given.repr()?
+        )));
+    }
+    let wish = text::Wish {
+        vocabulary: optional(py, vocab, "vocab", 1)?,
+        dtype: dtype.map(dtype::from_python).transpose()?,
+        dialect: format.map(|word| word.parse("format")).transpose()?,
+        shape,
+        budget: budget::argument(budget)?,
+    };
+    let (told, raised) = (progress.map(|told| told.clone().unbind()), Mutex::new(None));
+    let mut tell = |done: u64, total: u64| {
+        let Some(told) = &told else { return };
+        if let Err(error) = Python::attach(|py| told.call1(py, (done, total))) {
+            raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        }
+    };
+    let stop = || raised.lock().is_ok_and(|raised| raised.is_some());
+    let found = unlocked(py, |interrupt| {
         let mut all = Verified { files: 0, bytes: 0, findings: Vec::new() };
         for path in &paths {
-            let found = text::verify(path, &mut |_, _| {}, interrupt)?;
+            let interrupt = || if stop() { Err(lowtide::Error::Interrupted) } else { interrupt() };
+            let found = text::verify(path, &wish, &mut tell, &interrupt)?;
             all.files += found.files;
             all.bytes += found.bytes;
-            let place = |file: &str| if path.is_dir() { path.join(file) } else { path.clone() };
-            all.findings.extend(found.findings.iter().map(|one| (place(&one.file), one.what.to_string())));
+            all.findings.extend(found.findings.into_iter().map(|one| (one.file, one.what.to_string())));
         }
         Ok(all)
-    })
+    });
+    match raised.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => found,
+    }
 }
 
 /// What `lowtide.verify` has looked at, and what it found wrong. It is true if nothing is.

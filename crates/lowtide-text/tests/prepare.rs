@@ -2,7 +2,7 @@
 
 use lowtide::format::Dialect;
 use lowtide::format::manifest::Manifest;
-use lowtide_text::verify::verify;
+use lowtide_text::verify::{Wish, verify};
 use lowtide_text::{OnError, Progress, Settings, prepare};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn every_format_is_what_our_own_readers_read() {
             assert_eq!(tokens.documents(&|| Ok(())).unwrap(), Some(texts.len() as u64), "{format}");
             assert_eq!(tokens.files()[0].dialect, format);
             assert_eq!(tokens.files().len() > 1, shard_tokens.is_some() || tokens.files().len() > 1);
-            let verified = verify(&output, &mut |_, _| {}, &|| Ok(())).unwrap();
+            let verified = verify(&output, &Wish::default(), &mut |_, _| {}, &|| Ok(())).unwrap();
             assert_eq!(verified.findings, [], "{format}");
             assert!(!output.join(".lowtide-prepare").exists());
         }
@@ -220,7 +220,7 @@ fn what_was_changed_is_found() {
     let good = std::fs::read(&path).unwrap();
     let said = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        let verified = verify(&output, &mut |_, _| {}, &|| Ok(())).unwrap();
+        let verified = verify(&output, &Wish::default(), &mut |_, _| {}, &|| Ok(())).unwrap();
         verified.findings.into_iter().map(|finding| finding.what.to_string()).collect::<Vec<_>>()
     };
     let mut bad = good.clone();
@@ -231,6 +231,6 @@ fn what_was_changed_is_found() {
     assert!(said(&good[..good.len() - 2])[0].contains("were written"));
     assert!(said(&good).is_empty());
     std::fs::remove_file(&path).unwrap();
-    let verified = verify(&output, &mut |_, _| {}, &|| Ok(())).unwrap();
+    let verified = verify(&output, &Wish::default(), &mut |_, _| {}, &|| Ok(())).unwrap();
     assert!(verified.findings[0].what.to_string().contains("cannot be opened"));
 }

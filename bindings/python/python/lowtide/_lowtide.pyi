@@ -1472,21 +1472,38 @@ def tokens(
         <lowtide.Tokens "...train.bin" split=train tokens=50 dtype=uint16 format=nanogpt access=auto>
     """
 
-def verify(paths: _Path | Sequence[_Path]) -> Verified:
-    """Checks token files: a folder that `lowtide.prepare` has made against its manifest, byte by byte.
+def verify(
+    paths: _Path | Sequence[_Path],
+    *,
+    vocab: int | None = None,
+    dtype: DTypeLike | None = None,
+    shape: Sequence[int] | None = None,
+    format: str | None = None,
+    budget: _Size | Budget | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Verified:
+    """Checks files: a folder that `lowtide.prepare` has made against its manifest, byte by byte.
 
-    Sizes, checksums, and that every id is in the vocabulary; nothing is changed. Any other token files are
-    opened, and what their header or index does not agree with is an error; what looks odd is found.
+    Sizes, checksums, and that every id is in the vocabulary; nothing is changed. Token files without a
+    manifest are checked against their headers and indexes, arrays against their headers, and every byte is
+    read: at the speed of the disk, inside the budget.
 
     Args:
-        paths: A prepared folder, a token file, or a list of them.
+        paths: A prepared folder, a token file, an array, or a list of them.
+        vocab: How many ids the tokenizer has: a token that is none is found. A prepared folder knows.
+        dtype: The type of tokens, or of an array without a header.
+        shape: The shape of an array without a header; one size may be -1.
+        format: What token files are written in, instead of what they look like: see `lowtide.tokens`.
+        budget: How much memory to use.
+        progress: A function of bytes done and bytes in all, called now and then; what it raises ends it.
 
     Returns:
         A `lowtide.Verified`: look at `ok` and `findings`.
 
     Raises:
         FileNotFoundError: There is no such file or folder.
-        ValueError: A manifest is damaged, a file is no token file, or none is named.
+        ValueError: A manifest or a header is damaged, a file is neither tokens nor an array, or there is
+            none.
 
     Examples:
         >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
@@ -1494,6 +1511,8 @@ def verify(paths: _Path | Sequence[_Path]) -> Verified:
         <lowtide.Verified ok files=1 bytes=100>
         >>> lowtide.verify("data").findings
         []
+        >>> bool(lowtide.verify("rows.npy"))
+        True
     """
 
 def zip(*arrays: Array) -> Zip:
