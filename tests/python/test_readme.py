@@ -56,6 +56,7 @@ def names(tmp_path, monkeypatch):
         numbers.integers(0, 50257, 200_000).astype("<u2").tofile(f"{split}.bin")
     return {
         "lowtide": lowtide,
+        "np": np,
         "train": lambda *chunk: None,
         "mask": rows[:, 0] > 0.5,
         "rows": [3, 1, 1],

@@ -242,6 +242,22 @@ impl Array {
     }
 }
 
+/// What a reduction is asked for: its name, axis, dtype, out, keepdims and ddof.
+type Reduction<'a, 'py> = (
+    &'static str,
+    Option<&'a Bound<'py, PyAny>>,
+    Option<&'a Bound<'py, PyAny>>,
+    Option<&'a Bound<'py, PyAny>>,
+    bool,
+    Option<f64>,
+);
+
+fn reduced<'py>(array: &Bound<'py, Array>, asked: Reduction<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    let (name, axis, dtype, out, keepdims, ddof) = asked;
+    let reduce = array.py().import("lowtide._reduce")?.getattr("reduce")?;
+    reduce.call1((array, name, axis, dtype, out, keepdims, ddof))
+}
+
 /// Warns of mapped access without our SIGBUS handler in place: a file that is cut would end the process.
 pub fn warn_unguarded(py: Python<'_>, array: &lowtide::Array) -> PyResult<()> {
     if lowtide::store::sigbus::unguarded(array.access()) {
@@ -525,6 +541,180 @@ impl Array {
         let parts = self.inner.split(&sizes, seed).map_err(raise)?;
         let parts = parts.into_iter().map(|part| self.derived(py, part)).collect::<PyResult<Vec<_>>>()?;
         PyTuple::new(py, parts)
+    }
+
+    /// Gives the sum of elements in one pass inside the budget: NumPy's answer, to rounding.
+    ///
+    /// Args:
+    ///     axis: Over which axis or axes, a number or a tuple; None is all of them.
+    ///     dtype: The type of the answer; NumPy's choice if not given.
+    ///     out: An array of the answer's shape to be filled.
+    ///     keepdims: Leaves the axes in the answer, with size 1.
+    ///
+    /// Returns:
+    ///     An array, a scalar, or `out`; `np.sum(a)` gives the same.
+    ///
+    /// Raises:
+    ///     MemoryError: A row does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.sum()
+    ///     np.int64(499500)
+    #[pyo3(signature = (axis=None, dtype=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, *, keepdims=False)")]
+    fn sum<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Bound<'py, PyAny>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reduced(slf, ("sum", axis, dtype, out, keepdims, None))
+    }
+
+    /// Gives the mean of elements in one pass inside the budget: NumPy's answer, to rounding.
+    ///
+    /// Args:
+    ///     axis: Over which axis or axes, a number or a tuple; None is all of them.
+    ///     dtype: The type of the answer; NumPy's choice if not given.
+    ///     out: An array of the answer's shape to be filled.
+    ///     keepdims: Leaves the axes in the answer, with size 1.
+    ///
+    /// Returns:
+    ///     An array, a scalar, or `out`; `np.mean(a)` gives the same.
+    ///
+    /// Raises:
+    ///     MemoryError: A row does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.mean()
+    ///     np.float64(499.5)
+    #[pyo3(signature = (axis=None, dtype=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, *, keepdims=False)")]
+    fn mean<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Bound<'py, PyAny>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reduced(slf, ("mean", axis, dtype, out, keepdims, None))
+    }
+
+    /// Gives the variance of elements in one pass inside the budget: NumPy's answer, to rounding.
+    ///
+    /// Args:
+    ///     axis: Over which axis or axes, a number or a tuple; None is all of them.
+    ///     dtype: The type of the answer; NumPy's choice if not given.
+    ///     out: An array of the answer's shape to be filled.
+    ///     ddof: What is taken off the number of elements before it divides.
+    ///     keepdims: Leaves the axes in the answer, with size 1.
+    ///
+    /// Returns:
+    ///     An array, a scalar, or `out`; `np.var(a)` gives the same.
+    ///
+    /// Raises:
+    ///     MemoryError: A row does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.var()
+    ///     np.float64(83333.25)
+    #[pyo3(signature = (axis=None, dtype=None, out=None, ddof=0.0, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, ddof=0, *, keepdims=False)")]
+    fn var<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Bound<'py, PyAny>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        ddof: f64,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reduced(slf, ("var", axis, dtype, out, keepdims, Some(ddof)))
+    }
+
+    /// Gives the standard deviation in one pass inside the budget: NumPy's answer, to rounding.
+    ///
+    /// Args:
+    ///     axis: Over which axis or axes, a number or a tuple; None is all of them.
+    ///     dtype: The type of the answer; NumPy's choice if not given.
+    ///     out: An array of the answer's shape to be filled.
+    ///     ddof: What is taken off the number of elements before it divides.
+    ///     keepdims: Leaves the axes in the answer, with size 1.
+    ///
+    /// Returns:
+    ///     An array, a scalar, or `out`; `np.std(a)` gives the same.
+    ///
+    /// Raises:
+    ///     MemoryError: A row does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.std()
+    ///     np.float64(288.6749902572095)
+    #[pyo3(signature = (axis=None, dtype=None, out=None, ddof=0.0, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, ddof=0, *, keepdims=False)")]
+    fn std<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Bound<'py, PyAny>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        ddof: f64,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reduced(slf, ("std", axis, dtype, out, keepdims, Some(ddof)))
+    }
+
+    /// Gives the smallest element in one pass inside the budget: NumPy's answer, to rounding.
+    ///
+    /// Args:
+    ///     axis: Over which axis or axes, a number or a tuple; None is all of them.
+    ///     out: An array of the answer's shape to be filled.
+    ///     keepdims: Leaves the axes in the answer, with size 1.
+    ///
+    /// Returns:
+    ///     An array, a scalar, or `out`; `np.min(a)` gives the same.
+    ///
+    /// Raises:
+    ///     MemoryError: A row does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.min()
+    ///     np.int64(0)
+    #[pyo3(signature = (axis=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, out=None, *, keepdims=False)")]
+    fn min<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reduced(slf, ("min", axis, None, out, keepdims, None))
+    }
+
+    /// Gives the largest element in one pass inside the budget: NumPy's answer, to rounding.
+    ///
+    /// Args:
+    ///     axis: Over which axis or axes, a number or a tuple; None is all of them.
+    ///     out: An array of the answer's shape to be filled.
+    ///     keepdims: Leaves the axes in the answer, with size 1.
+    ///
+    /// Returns:
+    ///     An array, a scalar, or `out`; `np.max(a)` gives the same.
+    ///
+    /// Raises:
+    ///     MemoryError: A row does not fit in the budget.
+    ///
+    /// Examples:
+    ///     >>> labels = lowtide.open("labels.npy")
+    ///     >>> labels.max()
+    ///     np.int64(999)
+    #[pyo3(signature = (axis=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, out=None, *, keepdims=False)")]
+    fn max<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reduced(slf, ("max", axis, None, out, keepdims, None))
     }
 
     #[classattr]

@@ -251,6 +251,168 @@ class Array:
             >>> [len(part) for part in labels.split([0.8, 0.1, 0.1], seed=None)]
             [800, 100, 100]
         """
+    def sum(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        dtype: DTypeLike | None = None,
+        out: NDArray[Any] | None = None,
+        *,
+        keepdims: bool = False,
+    ) -> Any:
+        """Gives the sum of elements in one pass inside the budget: NumPy's answer, to rounding.
+
+        Args:
+            axis: Over which axis or axes, a number or a tuple; None is all of them.
+            dtype: The type of the answer; NumPy's choice if not given.
+            out: An array of the answer's shape to be filled.
+            keepdims: Leaves the axes in the answer, with size 1.
+
+        Returns:
+            An array, a scalar, or `out`; `np.sum(a)` gives the same.
+
+        Raises:
+            MemoryError: A row does not fit in the budget.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.sum()
+            np.int64(499500)
+        """
+    def mean(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        dtype: DTypeLike | None = None,
+        out: NDArray[Any] | None = None,
+        *,
+        keepdims: bool = False,
+    ) -> Any:
+        """Gives the mean of elements in one pass inside the budget: NumPy's answer, to rounding.
+
+        Args:
+            axis: Over which axis or axes, a number or a tuple; None is all of them.
+            dtype: The type of the answer; NumPy's choice if not given.
+            out: An array of the answer's shape to be filled.
+            keepdims: Leaves the axes in the answer, with size 1.
+
+        Returns:
+            An array, a scalar, or `out`; `np.mean(a)` gives the same.
+
+        Raises:
+            MemoryError: A row does not fit in the budget.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.mean()
+            np.float64(499.5)
+        """
+    def var(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        dtype: DTypeLike | None = None,
+        out: NDArray[Any] | None = None,
+        ddof: float = 0,
+        *,
+        keepdims: bool = False,
+    ) -> Any:
+        """Gives the variance of elements in one pass inside the budget: NumPy's answer, to rounding.
+
+        Args:
+            axis: Over which axis or axes, a number or a tuple; None is all of them.
+            dtype: The type of the answer; NumPy's choice if not given.
+            out: An array of the answer's shape to be filled.
+            ddof: What is taken off the number of elements before it divides.
+            keepdims: Leaves the axes in the answer, with size 1.
+
+        Returns:
+            An array, a scalar, or `out`; `np.var(a)` gives the same.
+
+        Raises:
+            MemoryError: A row does not fit in the budget.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.var()
+            np.float64(83333.25)
+        """
+    def std(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        dtype: DTypeLike | None = None,
+        out: NDArray[Any] | None = None,
+        ddof: float = 0,
+        *,
+        keepdims: bool = False,
+    ) -> Any:
+        """Gives the standard deviation in one pass inside the budget: NumPy's answer, to rounding.
+
+        Args:
+            axis: Over which axis or axes, a number or a tuple; None is all of them.
+            dtype: The type of the answer; NumPy's choice if not given.
+            out: An array of the answer's shape to be filled.
+            ddof: What is taken off the number of elements before it divides.
+            keepdims: Leaves the axes in the answer, with size 1.
+
+        Returns:
+            An array, a scalar, or `out`; `np.std(a)` gives the same.
+
+        Raises:
+            MemoryError: A row does not fit in the budget.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.std()
+            np.float64(288.6749902572095)
+        """
+    def min(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        out: NDArray[Any] | None = None,
+        *,
+        keepdims: bool = False,
+    ) -> Any:
+        """Gives the smallest element in one pass inside the budget: NumPy's answer, to rounding.
+
+        Args:
+            axis: Over which axis or axes, a number or a tuple; None is all of them.
+            out: An array of the answer's shape to be filled.
+            keepdims: Leaves the axes in the answer, with size 1.
+
+        Returns:
+            An array, a scalar, or `out`; `np.min(a)` gives the same.
+
+        Raises:
+            MemoryError: A row does not fit in the budget.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.min()
+            np.int64(0)
+        """
+    def max(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        out: NDArray[Any] | None = None,
+        *,
+        keepdims: bool = False,
+    ) -> Any:
+        """Gives the largest element in one pass inside the budget: NumPy's answer, to rounding.
+
+        Args:
+            axis: Over which axis or axes, a number or a tuple; None is all of them.
+            out: An array of the answer's shape to be filled.
+            keepdims: Leaves the axes in the answer, with size 1.
+
+        Returns:
+            An array, a scalar, or `out`; `np.max(a)` gives the same.
+
+        Raises:
+            MemoryError: A row does not fit in the budget.
+
+        Examples:
+            >>> labels = lowtide.open("labels.npy")
+            >>> labels.max()
+            np.int64(999)
+        """
     def chunks(
         self,
         rows: int,
