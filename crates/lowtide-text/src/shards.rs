@@ -5,7 +5,7 @@ use crate::job::Settings;
 use crate::split::{Part, Splitter};
 use crate::state::{OpenShard, State, Work};
 use lowtide::format::manifest::{Checked, Shard};
-use lowtide::format::{Dialect, Dtype, llmc, megatron, npy};
+use lowtide::format::{Dialect, Dtype, Order, llmc, megatron, npy};
 use lowtide::store::Cache;
 use lowtide::write::Append;
 use lowtide::{Error, Result};
@@ -64,7 +64,9 @@ impl Shape {
     fn header(&self, tokens: u64) -> Result<Vec<u8>> {
         match self.dialect {
             Dialect::LlmC => llmc::header(self.dtype, tokens),
-            Dialect::Npy => npy::header(self.dtype, &[usize::try_from(tokens).unwrap_or(usize::MAX)]),
+            Dialect::Npy => {
+                npy::header(self.dtype, &[usize::try_from(tokens).unwrap_or(usize::MAX)], Order::C)
+            }
             _ => Ok(Vec::new()),
         }
     }

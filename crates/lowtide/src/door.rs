@@ -21,6 +21,8 @@ pub enum Door {
 pub const DTYPE: Setting = Setting::named("dtype");
 /// The shape of a file without a header.
 pub const SHAPE: Setting = Setting::named("shape");
+/// The order of the elements in a file.
+pub const ORDER: Setting = Setting::named("order");
 /// Where the elements of a file without a header begin.
 pub const OFFSET: Setting = Setting::named("offset");
 /// The dialect of token files.

@@ -7,7 +7,7 @@ pub mod far;
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -69,31 +69,47 @@ pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many bytes of `offset..offset + len` are in the page cache (`len` 0: to the end). Linux 6.5.
-///
-/// # Errors
-/// `EPERM` on a file that we can read but do not own, `ENOSYS` on an older kernel.
-pub fn cached_bytes(file: &impl AsRawFd, offset: u64, len: u64) -> io::Result<u64> {
+/// What `cachestat` fills in: numbers of pages.
+#[repr(C)]
+#[derive(Default)]
+struct CacheStat {
+    cache: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+fn cachestat(file: &impl AsRawFd, offset: u64, len: u64) -> io::Result<CacheStat> {
     #[repr(C)]
     struct Range {
         off: u64,
         len: u64,
     }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Stat {
-        cache: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
     const CACHESTAT: libc::c_long = 451; // the same number on every architecture
     let range = Range { off: offset, len };
-    let mut stat = Stat::default();
+    let mut stat = CacheStat::default();
     // SAFETY: both pointers are to live values of the layout that the kernel documents; flags must be 0.
     let answer = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
-    if answer == 0 { Ok(stat.cache.saturating_mul(page() as u64)) } else { Err(io::Error::last_os_error()) }
+    if answer == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How many bytes of `offset..offset + len` are in the page cache (`len` 0: to the end). Linux 6.5.
+///
+/// # Errors
+/// `EPERM` on a file that we can read but do not own, `ENOSYS` on an older kernel.
+pub fn cached_bytes(file: &impl AsRawFd, offset: u64, len: u64) -> io::Result<u64> {
+    cachestat(file, offset, len).map(|stat| stat.cache.saturating_mul(page() as u64))
+}
+
+/// How many bytes of a file are in the page cache, and how many of them the disk does not have yet. Linux 6.5.
+///
+/// # Errors
+/// As [`cached_bytes`].
+pub fn cached_and_dirty(file: &impl AsRawFd) -> io::Result<(u64, u64)> {
+    let stat = cachestat(file, 0, 0)?;
+    let bytes = |pages: u64| pages.saturating_mul(page() as u64);
+    Ok((bytes(stat.cache), bytes(stat.dirty.saturating_add(stat.writeback))))
 }
 
 /// About how many bytes of a file of `len` bytes are in the page cache, from a sample of it.
@@ -180,6 +196,16 @@ pub fn write_back(file: &impl AsRawFd, offset: u64, len: u64, wait: Wait) -> io:
     // SAFETY: only numbers go in, and an open descriptor; no memory of ours is touched.
     let answer = unsafe { libc::sync_file_range(file.as_raw_fd(), signed(offset)?, signed(len)?, flags) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether a file is on a server: written pages are held there until the file is synced.
+pub fn is_network(file: &impl AsFd) -> bool {
+    /// As `statfs(2)` lists them: NFS, CIFS, SMB 1 and 2, Ceph, AFS, 9P, Lustre.
+    const TYPES: [u64; 8] =
+        [0x6969, 0xFF53_4D42, 0x517B, 0xFE53_4D42, 0x00C3_6400, 0x5346_414F, 0x0102_1997, 0x0BD0_0BD0];
+    // The type of this number has another sign on other architectures; all of these fit in 32 bits.
+    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, clippy::cast_lossless)]
+    rustix::fs::fstatfs(file).is_ok_and(|stat| TYPES.contains(&(stat.f_type as u64 & 0xFFFF_FFFF)))
 }
 
 /// Takes the pages of a shared file mapping out of our address space; they come back when touched.

@@ -28,7 +28,7 @@ pub use dtype::{ByteOrder, Dtype, Element, Kind};
 pub use foreign::{Foreign, HEAD_LEN as FOREIGN_HEAD_LEN, LlmC, Wanted};
 pub use raw::{Extent, layout as raw_layout};
 
-use crate::door::{SHAPE, Words};
+use crate::door::{ORDER, SHAPE, Words};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -45,6 +45,22 @@ pub enum Order {
     C,
     /// The first axis varies fastest: what NumPy calls `F`.
     Fortran,
+}
+
+/// NumPy's letters: `C` and `F`.
+impl std::str::FromStr for Order {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "C" => Ok(Self::C),
+            "F" => Ok(Self::Fortran),
+            _ => Err(Error::argument(
+                ORDER.is(word.to_owned()) + " is not known",
+                "\"C\", where the last axis varies fastest, or \"F\", where the first does",
+            )),
+        }
+    }
 }
 
 /// Which kind of file it is.

@@ -51,6 +51,24 @@ pub fn header_len(path: &Path, head: &[u8], file_len: u64) -> Result<usize> {
 
 /// Reads the header. `head` is the beginning of the file, at least [`header_len`] bytes of it.
 pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
+    let layout = parse_first(path, head, file_len)?;
+    let (end, dtype) = (layout.offset + layout.nbytes(), layout.dtype);
+    if end < file_len {
+        let data = format!("{} bytes for {} of {dtype}", layout.nbytes(), shape_text(&layout.shape));
+        return Err(Error::Format {
+            path: path.to_owned(),
+            offset: end,
+            expected: format!("the end of the file after {data}"),
+            found: format!("{} more bytes", file_len - end),
+            hint: Words::from("several np.save calls into one file? to read only the first array: ")
+                + raw_words(dtype.numpy_str(), &layout.shape, layout.order, layout.offset),
+        });
+    }
+    Ok(layout)
+}
+
+/// The same, whatever comes behind the elements.
+pub fn parse_first(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
     let prefix = Prefix::read(path, head, file_len)?;
     let Some(header) = head.get(prefix.text_at..prefix.header_len) else {
         return Err(short_read(path, head, prefix.header_len));
@@ -61,20 +79,7 @@ pub fn parse(path: &Path, head: &[u8], file_len: u64) -> Result<Layout> {
     let dtype = header.dtype(path, &text, offset)?;
     let Header { shape, order, .. } = header;
     let container = Container::Npy { version: prefix.version };
-    let layout = Layout::new(path, container, dtype, shape, order, offset, file_len).map_err(hinted)?;
-    let end = offset + layout.nbytes();
-    if end < file_len {
-        let data = format!("{} bytes for {} of {dtype}", layout.nbytes(), shape_text(&layout.shape));
-        return Err(Error::Format {
-            path: path.to_owned(),
-            offset: end,
-            expected: format!("the end of the file after {data}"),
-            found: format!("{} more bytes", file_len - end),
-            hint: Words::from("several np.save calls into one file? to read only the first array: ")
-                + raw_words(dtype.numpy_str(), &layout.shape, layout.order, offset),
-        });
-    }
-    Ok(layout)
+    Layout::new(path, container, dtype, shape, order, offset, file_len).map_err(hinted)
 }
 
 /// A shape that overflows gets a hint here: what wrote it is known only to a format.
@@ -263,9 +268,7 @@ impl Header {
         let fortran = order.ok_or_else(|| missing("fortran_order"))?;
         let shape = shape.ok_or_else(|| missing("shape"))?;
         literals.end()?;
-        // With at most one axis longer than 1, or no elements at all, both orders are the same bytes.
-        let one_way = shape.contains(&0) || shape.iter().filter(|&&n| n > 1).count() < 2;
-        let order = if fortran && !one_way { Order::Fortran } else { Order::C };
+        let order = if fortran { saved_order(&shape, Order::Fortran) } else { Order::C };
         Ok(Self { descr, descr_at, shape, order })
     }
 
@@ -327,30 +330,72 @@ fn raw_words(dtype: impl Into<Cow<'static, str>>, shape: &[usize], order: Order,
     DTYPE.is(dtype) + ", " + shape + ", " + OFFSET.number(offset) + then
 }
 
-/// The header that `np.save` writes for an array in C order. Its length does not depend on the size of the first
-/// axis: it can be written before that is known, and written over when it is.
+/// The order that `np.save` writes down for an array: with at most one axis longer than 1, or no elements at all, both
+/// are the same bytes, and it says C.
+pub fn saved_order(shape: &[usize], order: Order) -> Order {
+    let one_way = shape.contains(&0) || shape.iter().filter(|&&n| n > 1).count() < 2;
+    if one_way { Order::C } else { order }
+}
+
+/// The header that `np.save` writes. Its length does not depend on the size of the axis that can grow, which is the
+/// first in C order and the last in Fortran order: it can be written before that is known, and written over when it is.
 ///
 /// # Errors
 /// [`Error::Argument`] for a type that NumPy does not have, and for a shape of thousands of axes.
-pub fn header(dtype: Dtype, shape: &[usize]) -> Result<Vec<u8>> {
-    if dtype.kind() == super::Kind::BFloat16 {
-        return Err(Error::argument("NumPy has no bfloat16", "write it as raw"));
-    }
-    let (descr, sizes) = (dtype.numpy_str(), shape_text(shape));
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {sizes}, }}");
-    if let Some(grows) = shape.first() {
+pub fn header(dtype: Dtype, shape: &[usize], order: Order) -> Result<Vec<u8>> {
+    let mut text = dict(dtype, shape, order)?;
+    let grows = if order == Order::C { shape.first() } else { shape.last() };
+    if let Some(grows) = grows {
         text.push_str(&" ".repeat(21_usize.saturating_sub(grows.to_string().len())));
     }
     let padding = 64 - (MAGIC.len() + 4 + text.len() + 1) % 64;
-    text.push_str(&" ".repeat(padding));
-    text.push('\n');
-    let len = u16::try_from(text.len())
-        .map_err(|_| Error::argument("a shape with too many axes for one header", ""))?;
+    let len = MAGIC.len() + 4 + text.len() + padding + 1;
+    padded(&text, 1, len).ok_or_else(|| Error::argument("a shape with too many axes for one header", ""))
+}
+
+/// A header of exactly `len` bytes, to write over one of this version; `None` where that one has no room for it.
+///
+/// # Errors
+/// As [`header`].
+pub fn header_of_len(
+    dtype: Dtype,
+    shape: &[usize],
+    order: Order,
+    version: u8,
+    len: usize,
+) -> Result<Option<Vec<u8>>> {
+    Ok(padded(&dict(dtype, shape, order)?, version, len))
+}
+
+/// The dict of a header, as Python writes it.
+fn dict(dtype: Dtype, shape: &[usize], order: Order) -> Result<String> {
+    if dtype.kind() == super::Kind::BFloat16 {
+        return Err(Error::argument(
+            "NumPy has no bfloat16",
+            "write it as raw: a name that does not end in .npy",
+        ));
+    }
+    let (descr, sizes) = (dtype.numpy_str(), shape_text(shape));
+    let fortran = if order == Order::C { "False" } else { "True" };
+    Ok(format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {sizes}, }}"))
+}
+
+/// All of a header of `len` bytes: spaces and a new line behind the text.
+fn padded(text: &str, version: u8, len: usize) -> Option<Vec<u8>> {
     let mut header = MAGIC.to_vec();
-    header.extend([1, 0]);
-    header.extend(len.to_le_bytes());
+    header.extend([version, 0]);
+    if version == 1 {
+        header.extend(u16::try_from(len.checked_sub(10)?).ok()?.to_le_bytes());
+    } else {
+        header.extend(u32::try_from(len.checked_sub(12)?).ok()?.to_le_bytes());
+    }
     header.extend(text.as_bytes());
-    Ok(header)
+    if header.len() >= len {
+        return None;
+    }
+    header.resize(len - 1, b' ');
+    header.push(b'\n');
+    Some(header)
 }
 
 #[cfg(test)]
@@ -447,7 +492,7 @@ mod tests {
             (&[0], "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", 128),
             (&[], "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", 128),
         ] {
-            let made = header("float32".parse().unwrap(), sizes).unwrap();
+            let made = header("float32".parse().unwrap(), sizes, Order::C).unwrap();
             assert_eq!(made.len(), len);
             let mut wanted = MAGIC.to_vec();
             wanted.extend([1, 0]);
@@ -456,6 +501,51 @@ mod tests {
             wanted.resize(len - 1, b' ');
             wanted.push(b'\n');
             assert_eq!(made, wanted, "{sizes:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// What is written is what is read, and its length is that of the same array with other rows.
+        #[test]
+        fn a_header_reads_back(
+            sizes in proptest::collection::vec(0_usize..5000, 1..5),
+            other in 0_usize..1_000_000_000,
+            fortran: bool,
+            big: bool,
+            kind in 0_usize..4,
+        ) {
+            let kind = [super::super::Kind::Bool, super::super::Kind::Int16, super::super::Kind::Float64,
+                super::super::Kind::Complex64][kind];
+            let byte_order = if big { super::super::ByteOrder::Big } else { super::super::ByteOrder::Little };
+            let (dtype, order) = (Dtype::new(kind, byte_order), if fortran { Order::Fortran } else { Order::C });
+            let made = header(dtype, &sizes, order).unwrap();
+            let nbytes = super::super::byte_len(&sizes, dtype.itemsize()).unwrap();
+            let path = Path::new("x.npy");
+            let layout = parse(path, &made, made.len() as u64 + nbytes).unwrap();
+            proptest::prop_assert_eq!(&layout.shape, &sizes);
+            proptest::prop_assert_eq!(layout.dtype, dtype);
+            proptest::prop_assert_eq!(layout.order, saved_order(&sizes, order));
+            proptest::prop_assert_eq!((layout.offset % 64, layout.offset), (0, made.len() as u64));
+            let axis = if fortran { sizes.len() - 1 } else { 0 };
+            let mut grown = sizes.clone();
+            grown[axis] = other;
+            let again = header(dtype, &grown, order).unwrap();
+            proptest::prop_assert_eq!(again.len(), made.len());
+            let same = header_of_len(dtype, &grown, order, 1, made.len()).unwrap();
+            proptest::prop_assert_eq!(same, Some(again));
+        }
+    }
+
+    #[test]
+    fn a_header_without_room_is_not_written_over() {
+        let dtype = "float32".parse().unwrap();
+        let dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }\n";
+        for (version, prefix) in [(1, 10), (2, 12), (3, 12)] {
+            let len = prefix + dict.len();
+            let fits = header_of_len(dtype, &[9, 4], Order::C, version, len).unwrap().unwrap();
+            let read = parse_first(Path::new("x.npy"), &fits, 1 << 20).unwrap();
+            assert_eq!((&read.shape[..], read.offset), (&[9, 4][..], len as u64));
+            assert_eq!(header_of_len(dtype, &[10, 4], Order::C, version, len).unwrap(), None);
         }
     }
 }

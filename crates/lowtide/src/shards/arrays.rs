@@ -160,7 +160,13 @@ impl ArrayWish {
                     + DTYPE
                     + " too to read it as raw",
             )),
-            (None, true) => npy::parse(path, &head, source.len()),
+            (None, true) => match npy::parse(path, &head, source.len()) {
+                // Rows behind those of the header are not whole yet.
+                Err(_) if crate::write::is_being_appended_to(path) => {
+                    npy::parse_first(path, &head, source.len())
+                }
+                layout => layout,
+            },
             (None, false) => Err(no_header(path, &head, source.len())),
         }
     }

@@ -1,21 +1,14 @@
-//! A file that grows at its end, with few dirty pages.
-//!
-//! What a program writes stays in the page cache, dirty, until the kernel gets round to it: gigabytes of it, which
-//! a cgroup counts and, on some filesystems, cannot take back. So writing back is started window by window, and
-//! waited for two windows behind: at most three windows are dirty. Under `drop` they leave the page cache too.
+//! A file that grows at its end, with few dirty pages: a buffer before [`Paced`].
 
+use super::paced::{Paced, WINDOW};
 use crate::error::{Error, Result};
-use crate::store::Cache;
-use crate::sys;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use crate::options::Cache;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// What is written to the file at once.
 const BUFFER: usize = 256 << 10;
-/// What is written back at once: a multiple of [`sys::HUGE`], so that whole folios can be dropped.
-const WINDOW: u64 = 8 << 20;
-const _: () = assert!(WINDOW.is_multiple_of(sys::HUGE));
 
 /// To read and to write, without following a link.
 fn options() -> OpenOptions {
@@ -29,15 +22,10 @@ fn options() -> OpenOptions {
 /// A file that grows at its end.
 #[derive(Debug)]
 pub struct Append {
-    file: File,
-    path: PathBuf,
-    cache: Cache,
+    file: Paced,
     buffer: Vec<u8>,
     /// Bytes in the file, without those in the buffer.
     written: u64,
-    /// Up to where writing back has been started, and waited for.
-    started: u64,
-    settled: u64,
 }
 
 impl Append {
@@ -48,7 +36,7 @@ impl Append {
     pub fn create(path: &Path, cache: Cache) -> Result<Self> {
         let file = options().create(true).truncate(true).open(path);
         let file = file.map_err(|error| Error::io(path, "make the file", error))?;
-        Ok(Self::over(file, path, cache, 0))
+        Ok(Self { file: Paced::new(file, path, cache, WINDOW, true), buffer: Vec::new(), written: 0 })
     }
 
     /// Goes on with a file at its first `len` bytes; what is behind them goes.
@@ -63,25 +51,12 @@ impl Append {
             return Err(Error::Truncated { path: path.to_owned(), offset: 0, end: len, found });
         }
         file.set_len(len).map_err(wrong)?;
-        Ok(Self::over(file, path, cache, len))
-    }
-
-    fn over(file: File, path: &Path, cache: Cache, len: u64) -> Self {
-        let start = len / WINDOW * WINDOW;
-        Self {
-            file,
-            path: path.to_owned(),
-            cache,
-            buffer: Vec::new(),
-            written: len,
-            started: start,
-            settled: start,
-        }
+        Ok(Self { file: Paced::new(file, path, cache, WINDOW, false), buffer: Vec::new(), written: len })
     }
 
     /// The file's name now.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// How many bytes there are.
@@ -120,7 +95,7 @@ impl Append {
             return Err(Error::argument("writing over what is not there yet", ""));
         }
         self.flush()?;
-        self.file.write_all_at(bytes, offset).map_err(|error| self.wrong(error))
+        self.file.write_at(offset, bytes, &|| Ok(()))
     }
 
     /// Gives up what is behind the first `len` bytes.
@@ -136,10 +111,9 @@ impl Append {
             return Ok(());
         }
         self.buffer.clear();
-        self.file.set_len(len).map_err(|error| self.wrong(error))?;
+        let cut = self.file.file().set_len(len);
+        cut.map_err(|error| Error::io(self.path(), "write the file", error))?;
         self.written = len;
-        let start = len / WINDOW * WINDOW;
-        (self.started, self.settled) = (self.started.min(start), self.settled.min(start));
         Ok(())
     }
 
@@ -149,11 +123,7 @@ impl Append {
     /// [`Error::Io`] as the system has it.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        self.file.sync_data().map_err(|error| self.wrong(error))?;
-        self.drop_cached(self.settled, self.written);
-        self.settled = self.written / WINDOW * WINDOW;
-        self.started = self.settled;
-        Ok(())
+        self.file.sync()
     }
 
     /// Has what is dirty written back, and waits: for many files that grow at once, each of them slowly. Where the disk
@@ -163,12 +133,7 @@ impl Append {
     /// [`Error::Io`] as the system has it.
     pub fn settle(&mut self) -> Result<()> {
         self.flush()?;
-        // A filesystem that cannot do this writes back by itself.
-        let _ = sys::write_back(&self.file, self.settled, self.written - self.settled, sys::Wait::Yes);
-        self.drop_cached(self.settled, self.written);
-        self.settled = self.written / WINDOW * WINDOW;
-        self.started = self.settled;
-        Ok(())
+        self.file.settle()
     }
 
     /// Syncs, and gives the file its name.
@@ -177,7 +142,7 @@ impl Append {
     /// [`Error::Io`] as the system has it.
     pub fn finish(mut self, name: &Path) -> Result<()> {
         self.sync()?;
-        super::rename(&self.path, name)
+        super::rename(self.path(), name)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -192,31 +157,9 @@ impl Append {
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         // At its place: what an error left half written is written over by the next try.
-        self.file.write_all_at(bytes, self.written).map_err(|error| self.wrong(error))?;
+        self.file.write_at(self.written, bytes, &|| Ok(()))?;
         self.written += bytes.len() as u64;
-        while self.written - self.started >= WINDOW {
-            // A filesystem that cannot do this writes back by itself.
-            let _ = sys::write_back(&self.file, self.started, WINDOW, sys::Wait::No);
-            self.started += WINDOW;
-            if self.started - self.settled > 2 * WINDOW {
-                let _ = sys::write_back(&self.file, self.settled, WINDOW, sys::Wait::Yes);
-                self.drop_cached(self.settled, self.settled + WINDOW);
-                self.settled += WINDOW;
-            }
-        }
         Ok(())
-    }
-
-    /// Lets clean pages go, where that was asked for.
-    fn drop_cached(&self, from: u64, to: u64) {
-        if self.cache == Cache::Drop {
-            let len = std::num::NonZero::new(to.saturating_sub(from));
-            let _ = rustix::fs::fadvise(&self.file, from, len, rustix::fs::Advice::DontNeed);
-        }
-    }
-
-    fn wrong(&self, error: std::io::Error) -> Error {
-        Error::io(&self.path, "write the file", error)
     }
 }
 

@@ -1,10 +1,44 @@
 //! Files that are made: whole or not at all, with few dirty pages.
 //!
-//! [`replace`] is for a file that is made at once; [`Append`] for one that grows, whose writer holds a buffer and
-//! lets the kernel hold a few windows of dirty pages, and that can be taken up again at a length that was synced.
+//! | for | there is |
+//! |---|---|
+//! | a file that is made at once | [`replace`] |
+//! | a file that grows, and is taken up again at a length that was synced | [`Append`] |
+//! | an array: `.npy` or bare elements, whose rows come one after another or in any order | [`WriteOptions`], [`Writer`] |
+//!
+//! All but the first let few pages be dirty at a time (`paced`). An array that is being written has another name and a
+//! lock until it is whole (`draft`), or lies behind the end of a file that keeps its old header until then (`home`).
 
 mod append;
+mod draft;
+mod growth;
+mod home;
+mod paced;
 mod whole;
+mod writer;
 
 pub use append::Append;
+pub use draft::Existing;
+pub(crate) use home::is_being_appended_to;
 pub use whole::{rename, replace, sync_folder};
+pub use writer::{Part, Place, WriteOptions, Writer};
+
+use crate::error::Error;
+use std::io;
+use std::path::Path;
+
+/// What the system said, and what that means for a file that is being written.
+fn wrong(path: &Path, what: &'static str, error: io::Error) -> Error {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOSPC) => "the disk is full",
+        Some(libc::EDQUOT) => "your share of the disk, its quota, is used up",
+        Some(libc::EFBIG) => "a limit on the size of files is in the way: ulimit -f, or the filesystem's own",
+        Some(libc::EROFS) => "the filesystem cannot be written to",
+        Some(libc::ENOENT) => "is the folder there?",
+        _ => "",
+    };
+    Error::io(path, what, error).with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests;

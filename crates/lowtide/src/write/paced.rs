@@ -1,0 +1,338 @@
+//! A file that is written at any place, with few dirty pages.
+//!
+//! What a program writes stays in the page cache, dirty, until the kernel gets round to it: gigabytes of it, which
+//! a cgroup counts and, on some filesystems, cannot take back. So what is dirty is known here, range by range. Once
+//! it makes up a window, writing it back is started, and waited for two windows later: at most three windows and a
+//! piece are dirty. Under `drop` they leave the page cache too.
+
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::options::Cache;
+use crate::sys;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What is written to the file at once, and with it how far a window can be exceeded.
+const PIECE: usize = 1 << 20;
+/// What is written back at once where the budget has room: a multiple of [`sys::HUGE`], so that whole folios can be
+/// dropped.
+pub(super) const WINDOW: u64 = 8 << 20;
+const _: () = assert!(WINDOW.is_multiple_of(sys::HUGE) && WINDOW >= PIECE as u64);
+/// How many windows are dirty at most, the piece included.
+pub(super) const WINDOWS: u64 = 4;
+/// How long nobody is asked whether to go on: asking takes Python's lock.
+const ASK: Duration = Duration::from_millis(50);
+
+/// From a byte to a byte: whole pages.
+type Range = std::ops::Range<u64>;
+
+/// A file that is written at any place, with few dirty pages.
+#[derive(Debug)]
+pub(super) struct Paced {
+    file: File,
+    path: PathBuf,
+    cache: Cache,
+    window: u64,
+    /// What was written and is not on its way: start and end, none touching another.
+    dirty: BTreeMap<u64, u64>,
+    dirty_bytes: u64,
+    /// What is on its way to the disk, the oldest first.
+    going: VecDeque<Vec<Range>>,
+    /// Whether this file's pages, all of them, came from us.
+    all_ours: bool,
+    /// Whether the filesystem holds pages, dirty or not yet confirmed, until it is synced.
+    network: bool,
+    /// Whether the system lost something of ours: it says so once, and would not at the end.
+    lost: bool,
+    asked: Instant,
+}
+
+impl Paced {
+    /// Over a file that was opened, of which we made every byte or not.
+    pub(super) fn new(file: File, path: &Path, cache: Cache, window: u64, all_ours: bool) -> Self {
+        let network = sys::is_network(&file);
+        Self {
+            file,
+            path: path.to_owned(),
+            cache,
+            window,
+            dirty: BTreeMap::new(),
+            dirty_bytes: 0,
+            going: VecDeque::new(),
+            all_ours,
+            network,
+            lost: false,
+            asked: Instant::now(),
+        }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn cache(&self) -> Cache {
+        self.cache
+    }
+
+    /// From now on nothing stays in the page cache, and what was left there goes.
+    pub(super) fn drop_from_now_on(&mut self) {
+        self.cache = Cache::Drop;
+        if self.all_ours {
+            self.forget(0..u64::MAX);
+        }
+    }
+
+    /// Writes at a place.
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it, such as a full disk: a part may be written then. What `interrupt` says.
+    pub(super) fn write_at(&mut self, mut at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        for piece in bytes.chunks(PIECE.min(usize::try_from(self.window).unwrap_or(PIECE))) {
+            if self.asked.elapsed() > ASK {
+                interrupt()?;
+                self.asked = Instant::now();
+            }
+            let end = at + piece.len() as u64;
+            self.mark(at..end);
+            self.file.write_all_at(piece, at).map_err(|error| self.wrong(error))?;
+            at = end;
+            if self.dirty_bytes >= self.window {
+                self.start(end)?;
+                while self.going.len() > 2 {
+                    self.settle_oldest()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all of it is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it, now or for anything that it could not write since the last time.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        let synced = self.file.sync_data();
+        self.check(synced)?;
+        if self.lost {
+            let lost = io::Error::other("a part that was written before did not reach the disk");
+            return Err(self.wrong(lost));
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    /// Has what is dirty written back, and waits. This makes nothing durable: see [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        self.start(u64::MAX)?;
+        while !self.going.is_empty() {
+            self.settle_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Remembers what is dirty, as whole pages.
+    fn mark(&mut self, range: Range) {
+        let page = sys::page() as u64;
+        let (mut start, mut end) = (range.start / page * page, range.end.next_multiple_of(page));
+        while let Some((&from, &to)) = self.dirty.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
+            self.dirty.remove(&from);
+            self.dirty_bytes -= to - from;
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.dirty.insert(start, end);
+        self.dirty_bytes += end - start;
+    }
+
+    /// Sends what is dirty on its way, but the end of the range that was last written, at `last`: what is written
+    /// next goes on there, and would find half of its first page gone.
+    fn start(&mut self, last: u64) -> Result<()> {
+        let align = if self.window >= 2 * sys::HUGE { sys::HUGE } else { sys::page() as u64 };
+        let mut sent = Vec::with_capacity(self.dirty.len());
+        let mut answer = Ok(());
+        self.dirty_bytes = 0;
+        for (from, to) in std::mem::take(&mut self.dirty) {
+            let cut = if (from..=to).contains(&last) { to / align * align } else { to };
+            let cut = if cut > from { cut } else { to };
+            if cut < to {
+                self.dirty.insert(cut, to);
+                self.dirty_bytes += to - cut;
+            }
+            if !self.network {
+                answer = answer.and(self.write_back(from..cut, sys::Wait::No));
+            }
+            sent.push(from..cut);
+        }
+        self.going.push_back(sent);
+        answer
+    }
+
+    fn settle_oldest(&mut self) -> Result<()> {
+        if self.network {
+            return self.sync();
+        }
+        for range in self.going.pop_front().into_iter().flatten() {
+            self.write_back(range.clone(), sys::Wait::Yes)?;
+            self.forget(range);
+        }
+        Ok(())
+    }
+
+    fn write_back(&mut self, range: Range, wait: sys::Wait) -> Result<()> {
+        match sys::write_back(&self.file, range.start, range.end - range.start, wait) {
+            // A filesystem that cannot do this writes back by itself.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ESPIPE | libc::EINVAL | libc::ENOSYS)) =>
+            {
+                Ok(())
+            }
+            answer => self.check(answer),
+        }
+    }
+
+    /// Nothing is dirty any more.
+    fn let_go(&mut self) {
+        let was: Vec<Range> = self.going.drain(..).flatten().collect();
+        let dirty = std::mem::take(&mut self.dirty);
+        self.dirty_bytes = 0;
+        if self.all_ours {
+            // Folios that lie across two ranges go too.
+            self.forget(0..u64::MAX);
+            return;
+        }
+        was.into_iter()
+            .chain(dirty.into_iter().map(|(from, to)| from..to))
+            .for_each(|range| self.forget(range));
+    }
+
+    /// Lets clean pages go, where that was asked for.
+    fn forget(&self, range: Range) {
+        if self.cache == Cache::Drop {
+            // A length of 0 is all the rest.
+            let len = if range.end == u64::MAX { 0 } else { range.end - range.start };
+            let len = std::num::NonZero::new(len);
+            let _ = rustix::fs::fadvise(&self.file, range.start, len, rustix::fs::Advice::DontNeed);
+        }
+    }
+
+    /// The system tells of a page that it could not write once, to whoever asks first.
+    fn check(&mut self, answer: io::Result<()>) -> Result<()> {
+        answer.map_err(|error| {
+            self.lost = true;
+            self.wrong(error)
+        })
+    }
+
+    fn wrong(&self, error: io::Error) -> Error {
+        super::wrong(&self.path, "write the file", error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: u64 = 4096;
+
+    fn paced(folder: &Path, window: u64, cache: Cache) -> Paced {
+        let path = folder.join("file");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        Paced::new(file, &path, cache, window, true)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// What is remembered is exactly the pages that were written to, against a set of page numbers.
+        #[test]
+        fn dirty_pages_are_known(writes in prop::collection::vec((0_u64..1 << 20, 1_u64..40_000), 1..60)) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut paced = paced(folder.path(), 1 << 40, Cache::Keep);
+            let mut pages = std::collections::BTreeSet::new();
+            for (at, len) in writes {
+                paced.mark(at..at + len);
+                pages.extend(at / PAGE..=(at + len - 1) / PAGE);
+            }
+            let known: Vec<u64> = paced.dirty.iter().flat_map(|(from, to)| from / PAGE..to / PAGE).collect();
+            prop_assert_eq!(&known, &pages.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(paced.dirty_bytes, pages.len() as u64 * PAGE);
+            for (a, b) in paced.dirty.iter().zip(paced.dirty.iter().skip(1)) {
+                prop_assert!(a.1 < b.0, "ranges are apart");
+            }
+        }
+
+        /// Bytes at any places, in any order and size, against a vector.
+        #[test]
+        fn bytes_are_where_they_were_put(
+            writes in prop::collection::vec((0_usize..300_000, 1_usize..200_000, any::<u8>()), 1..20),
+            window in 1_u64..64,
+            drops: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let cache = if drops { Cache::Drop } else { Cache::Keep };
+            let mut paced = paced(folder.path(), window * PAGE, cache);
+            let mut wanted = Vec::new();
+            for (at, len, byte) in writes {
+                wanted.resize(wanted.len().max(at + len), 0);
+                wanted[at..at + len].fill(byte);
+                paced.write_at(at as u64, &vec![byte; len], &|| Ok(())).unwrap();
+            }
+            paced.sync().unwrap();
+            prop_assert!(std::fs::read(folder.path().join("file")).unwrap() == wanted);
+        }
+    }
+
+    #[test]
+    fn dirty_pages_stay_few_in_any_order() {
+        // Not on tmpfs, where pages are the file.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let window = 256 << 10;
+        for cache in [Cache::Keep, Cache::Drop] {
+            let mut paced = paced(folder.path(), window, cache);
+            paced.file().set_len(16 << 20).unwrap();
+            let mut most = (0, 0);
+            for i in 0_u64..1024 {
+                let at = i * 1_664_525 % 1024 * (16 << 10); // each 16 KiB once, far from the last
+                paced.write_at(at + 100, &[7; 9000], &|| Ok(())).unwrap();
+                if i % 16 == 0 {
+                    let Ok(now) = sys::cached_and_dirty(paced.file()) else { return }; // an old kernel does not tell
+                    most = (now.0.max(most.0), now.1.max(most.1));
+                }
+            }
+            assert!(most.1 > 0 && most.1 <= WINDOWS * window, "{cache:?}: {} bytes were dirty", most.1);
+            assert!(cache == Cache::Keep || most.0 <= WINDOWS * window, "{} bytes were cached", most.0);
+            paced.sync().unwrap();
+            let (cached, dirty) = sys::cached_and_dirty(paced.file()).unwrap();
+            assert_eq!((dirty, cached == 0), (0, cache == Cache::Drop));
+        }
+    }
+
+    #[test]
+    fn whoever_wants_to_stop_is_heard() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut paced = paced(folder.path(), WINDOW, Cache::Keep);
+        paced.asked = Instant::now().checked_sub(2 * ASK).unwrap();
+        let error = paced.write_at(0, &[0; 10], &|| Err(Error::Interrupted)).unwrap_err();
+        assert!(matches!(error, Error::Interrupted));
+    }
+
+    #[test]
+    fn what_the_system_lost_is_said_at_the_end_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut paced = paced(folder.path(), WINDOW, Cache::Keep);
+        let told = paced.check(Err(io::Error::from_raw_os_error(libc::ENOSPC))).unwrap_err();
+        assert!(told.to_string().contains("No space left"), "{told}");
+        assert!(paced.sync().unwrap_err().to_string().contains("did not reach the disk"));
+    }
+}
