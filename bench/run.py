@@ -1,7 +1,8 @@
 """The benchmarks behind BENCHMARKS.md: both sides in one run, cold proven cold, best of several, ratios.
 
 `make bench` runs all of it; `python bench/run.py --only shuffled_warm --rounds 5` a part; `--only tokens` all
-that has to do with tokens (bench/tokens.py), `--only text` what makes them (bench/text.py). Each side runs in a
+that has to do with tokens (bench/tokens.py), `--only text` what makes them (bench/text.py), `--only write` what makes
+arrays (bench/write.py). Each side runs in a
 process of its own (bench/side.py), watched from outside by the kernel's numbers, and the sides take turns
 (bench/harness.py). The raw figures and the machine's description are kept in bench/runs/DATE-NAME/.
 """
@@ -26,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import text
 import tokens
+import write
 from harness import HERE, Bench, cgroup, forget, python, read_ahead_kb, run, settle, warm
 
 ROW = 512
@@ -275,6 +277,7 @@ def main() -> None:
     groups = [("rows.npy", make, 4 << 30, ALL, "rows of 512 bytes")]
     groups += [("tokens.bin", tokens.make, 8 << 30, tokens.ALL, "tokens of 2 bytes")]
     groups += [("corpus.jsonl", text.make, 256 << 20, text.ALL, "JSON lines of Python's standard library")]
+    groups += [("size", write.make, 4 << 30, write.ALL, "are written")]
     names = [part.__name__ for *_, parts, _ in groups for part in parts]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -283,7 +286,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2, help="of a side, in the token benchmarks")
     parser.add_argument(
-        "--size", type=int, help="bytes of the file: 4 GiB of rows, 8 GiB of tokens, 256 MiB of text"
+        "--size",
+        type=int,
+        help="bytes of the file: 4 GiB of rows, 8 GiB of tokens, 256 MiB of text, 4 GiB written",
     )
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument(
@@ -297,14 +302,14 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="lowtide-bench-", dir=arguments.dir))
     try:
         bench = Bench(folder, arguments.rounds, arguments.seconds)
-        for name, write, usual, parts, what in groups:
+        for name, maker, usual, parts, what in groups:
             parts = [part for part in parts if part.__name__.startswith(tuple(arguments.only))]
             if not parts:
                 continue
             made = folder / name
-            path = arguments.tokens if arguments.tokens and write is tokens.make else made
+            path = arguments.tokens if arguments.tokens and maker is tokens.make else made
             if path is made:
-                write(path, arguments.size or usual)
+                maker(path, arguments.size or usual)
             size = path.stat().st_size >> 20
             bench.say(
                 f"file {size} MiB, {what}; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}"

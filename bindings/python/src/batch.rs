@@ -6,7 +6,7 @@ use lowtide::pool::Block;
 use numpy::npyffi::{
     NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, get_type_object, npy_intp,
 };
-use numpy::{PyArrayDescr, PyUntypedArray};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use std::ffi::c_int;
@@ -122,7 +122,7 @@ impl Out {
     /// Of an array that is C-contiguous and writable: the caller of this function checked that.
     pub fn new(array: &Bound<'_, PyUntypedArray>, len: usize) -> Self {
         // SAFETY: a live array object.
-        let start = unsafe { (*numpy::PyUntypedArrayMethods::as_array_ptr(array)).fields.data.cast() };
+        let start = unsafe { (*array.as_array_ptr()).fields.data.cast() };
         Self { start, len, _array: array.clone().unbind() }
     }
 
@@ -142,5 +142,35 @@ impl Out {
         let (before, numbers, after) = unsafe { self.bytes().align_to_mut::<T>() };
         debug_assert!(before.is_empty() && after.is_empty(), "NumPy's own arrays are aligned");
         numbers
+    }
+}
+
+/// The bytes of a caller's array, to be read while the interpreter lock is released.
+pub struct In {
+    start: *const u8,
+    len: usize,
+    _array: Py<PyUntypedArray>,
+}
+
+// SAFETY: the bytes stay where they are as long as `_array` is referenced, and nothing here writes to them.
+unsafe impl Send for In {}
+
+impl In {
+    /// Of an array that is C-contiguous: the caller of this function checked that.
+    pub fn new(array: &Bound<'_, PyUntypedArray>) -> Self {
+        let len = PyUntypedArrayMethods::len(array) * array.dtype().itemsize();
+        // SAFETY: a live array object.
+        let start = unsafe { (*array.as_array_ptr()).fields.data.cast_const().cast() };
+        Self { start, len, _array: array.clone().unbind() }
+    }
+
+    /// The bytes. Like NumPy's own `tofile`, which also releases the lock, we rely on the caller not to write to the
+    /// array from another thread meanwhile.
+    pub fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: contiguous, `len` bytes long, alive through `_array`.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }

@@ -24,9 +24,11 @@ mod memmap;
 mod notebook;
 mod number;
 mod parts;
+mod pieces;
 mod prepare;
 mod progress;
 mod ranks;
+mod rows_key;
 mod state;
 mod text;
 mod tokens;
@@ -34,6 +36,7 @@ mod turns;
 mod verify;
 mod watch;
 mod windows;
+mod writer;
 mod zip;
 
 use pyo3::prelude::*;
@@ -48,6 +51,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<prepare::Prepared>()?;
     module.add_class::<tokens::Tokens>()?;
     module.add_class::<verify::Verified>()?;
+    module.add_class::<writer::Writer>()?;
     module.add_class::<zip::Zip>()?;
     module.add_class::<watch::Watching>()?;
     module.add_class::<watch::Recorded>()?;
@@ -60,6 +64,8 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verify::again, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::tokens, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::reopen, module)?)?;
+    module.add_function(wrap_pyfunction!(writer::append, module)?)?;
+    module.add_function(wrap_pyfunction!(writer::create, module)?)?;
     module.add_function(wrap_pyfunction!(zip::zip, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
     module.add_function(wrap_pyfunction!(watch::parse_size, module)?)?;

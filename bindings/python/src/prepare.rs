@@ -7,7 +7,8 @@ use crate::progress::Told;
 use crate::{budget, dtype};
 use lowtide::format::manifest::{self, Manifest};
 use lowtide::{CacheWish, Error};
-use lowtide_text::{InputKind, Settings};
+use lowtide_cli::prepare::Meter;
+use lowtide_text::{InputKind, Progress, Settings};
 use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -112,9 +113,11 @@ pub fn prepare(
     };
     let inputs = argument::paths(inputs, "inputs")?;
     let output = argument::path(output)?;
-    let told = Told::new(py, progress)?;
+    let told = Told::new(py, progress, "preparing tokens")?;
+    let mut meter = Meter::default();
     let made = unlocked(py, |interrupt| {
-        lowtide_text::prepare(&inputs, &output, &settings, &mut |at| told.tell(at), &|| {
+        let mut tell = |at: &Progress| told.tell(&meter.words(at), at);
+        lowtide_text::prepare(&inputs, &output, &settings, &mut tell, &|| {
             if told.has_raised() { Err(Error::Interrupted) } else { interrupt() }
         })
     });

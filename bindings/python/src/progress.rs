@@ -1,6 +1,5 @@
-//! How far `lowtide.prepare` is, for whoever waits: a function of the caller's, a line on a terminal, or the logger.
+//! How far long work is, for whoever waits: a function of the caller's, a line on a terminal, or the logger.
 
-use lowtide_cli::prepare::Meter;
 use lowtide_text::{Progress, Step};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -12,10 +11,16 @@ use std::time::{Duration, Instant};
 const FIRST_WORD: Duration = Duration::from_millis(500);
 const NEXT_WORD: Duration = Duration::from_secs(5);
 
+/// What a function of the caller's is told.
+pub trait Facts {
+    fn fill(&self, facts: &Bound<'_, PyDict>) -> PyResult<()>;
+}
+
 /// Whoever is told, and what went wrong with that.
 pub struct Told {
     who: Who,
-    meter: Mutex<Meter>,
+    /// What is being done, for the logger.
+    doing: &'static str,
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -30,8 +35,8 @@ enum Who {
 }
 
 impl Told {
-    /// From the argument `progress`.
-    pub fn new(py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    /// From the argument `progress` of what is `doing` something.
+    pub fn new(py: Python<'_>, given: Option<&Bound<'_, PyAny>>, doing: &'static str) -> PyResult<Self> {
         let who = match given {
             Some(given) if given.is_callable() => Who::Function(given.clone().unbind()),
             Some(given) if given.cast::<PyBool>().is_ok_and(|given| !given.is_true()) => Who::Nobody,
@@ -53,21 +58,24 @@ impl Told {
                 }
             }
         };
-        Ok(Self { who, meter: Mutex::default(), raised: Mutex::default() })
+        Ok(Self { who, doing, raised: Mutex::default() })
     }
 
-    /// Says how far it is. Called without the interpreter lock.
-    pub fn tell(&self, at: &Progress) {
-        let line = self.meter.lock().unwrap_or_else(PoisonError::into_inner).words(at);
+    /// Says how far it is, in a line and as facts. Called without the interpreter lock.
+    pub fn tell(&self, line: &str, at: &impl Facts) {
         match &self.who {
             Who::Nobody => {}
             Who::Function(function) => {
-                let called = Python::attach(|py| function.call1(py, (facts(py, at)?,)).map(|_| ()));
+                let called = Python::attach(|py| {
+                    let facts = PyDict::new(py);
+                    at.fill(&facts)?;
+                    function.call1(py, (facts,)).map(|_| ())
+                });
                 if let Err(error) = called {
                     *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
-            Who::Line(stderr) => write(stderr, &line),
+            Who::Line(stderr) => write(stderr, line),
             Who::Logger(next) => {
                 let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
                 if Instant::now() < *next {
@@ -77,7 +85,7 @@ impl Told {
                 // A logger that raises is no reason to stop.
                 let _ = Python::attach(|py| {
                     let logger = py.import("logging")?.call_method1("getLogger", ("lowtide",))?;
-                    logger.call_method1("info", ("%s", format!("preparing tokens: {line}"))).map(|_| ())
+                    logger.call_method1("info", ("%s", format!("{}: {line}", self.doing))).map(|_| ())
                 });
             }
         }
@@ -105,19 +113,18 @@ fn write(stderr: &Py<PyAny>, line: &str) {
     });
 }
 
-/// What a function is called with.
-fn facts<'py>(py: Python<'py>, at: &Progress) -> PyResult<Bound<'py, PyDict>> {
-    let facts = PyDict::new(py);
-    let step = match at.step {
-        Step::Looking => "looking",
-        Step::Encoding => "encoding",
-        Step::Dealing => "dealing",
-    };
-    facts.set_item("step", step)?;
-    facts.set_item("bytes_read", at.read)?;
-    facts.set_item("bytes", at.bytes)?;
-    facts.set_item("documents", at.documents)?;
-    facts.set_item("tokens", at.tokens)?;
-    facts.set_item("skipped", at.skipped)?;
-    Ok(facts)
+impl Facts for Progress {
+    fn fill(&self, facts: &Bound<'_, PyDict>) -> PyResult<()> {
+        let step = match self.step {
+            Step::Looking => "looking",
+            Step::Encoding => "encoding",
+            Step::Dealing => "dealing",
+        };
+        facts.set_item("step", step)?;
+        facts.set_item("bytes_read", self.read)?;
+        facts.set_item("bytes", self.bytes)?;
+        facts.set_item("documents", self.documents)?;
+        facts.set_item("tokens", self.tokens)?;
+        facts.set_item("skipped", self.skipped)
+    }
 }

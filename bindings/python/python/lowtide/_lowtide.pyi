@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import GenericAlias, TracebackType
@@ -29,12 +29,15 @@ __all__ = [
     "Recording",
     "Tokens",
     "Verified",
+    "Writer",
     "Zip",
     "__version__",
     "_reopen",
     "_reopen_prepared",
     "_reopen_tokens",
     "_verified",
+    "append",
+    "create",
     "main",
     "open",
     "parse_size",
@@ -1416,6 +1419,248 @@ class Recording:
         """Writes the page to a temporary name, syncs and renames."""
     def save_json(self, path: str | PathLike[str]) -> None:
         """Writes the JSON likewise."""
+
+class _Written(TypedDict):
+    rows: int
+    bytes: int
+    total: int | None
+
+@final
+class Writer:
+    """An array that is being written, as `lowtide.create` and `lowtide.append` give it.
+
+    As a context manager it closes at the end, and the file appears; an exception discards it. Chunks are
+    arrays of whole rows, of the same dtype or of one that NumPy casts to it safely; they are not held.
+    Several threads may write; a forked child may not.
+
+    Examples:
+        >>> import numpy as np
+        >>> w = lowtide.create("new.npy", "float32", (None, 128))
+        >>> w.append(np.zeros((3, 128), "float32"))
+        >>> w
+        <lowtide.Writer "...new.npy" shape=(3, 128) dtype=float32 grows>
+        >>> len(w), w.closed
+        (3, False)
+        >>> w.close()
+        >>> w
+        <lowtide.Writer "...new.npy" shape=(3, 128) dtype=float32 closed>
+    """
+
+    def append(self, chunk: ArrayLike) -> None:
+        """Adds rows behind those that were appended before.
+
+        Args:
+            chunk: An array of rows, of the array's dtype or of one that NumPy casts to it safely.
+
+        Raises:
+            TypeError: Its dtype cannot be cast without loss.
+            ValueError: Its rows have another shape, there is no place left for them, or the writer is closed.
+            OSError: The disk is full, or fails. The rows are not counted then, and can be appended again.
+
+        Examples:
+            >>> import numpy as np
+            >>> with lowtide.create("new.npy", "float64", (None, 2)) as w:
+            ...     w.append(np.ones((3, 2)))
+            ...     w.append(np.ones((2, 2), "float32"))  # every float32 is a float64
+            >>> lowtide.open("new.npy").shape
+            (5, 2)
+        """
+    def write(self, start: SupportsIndex, chunk: ArrayLike) -> None:
+        """Writes rows from `start` on, of an array whose number of rows is known.
+
+        It is what `w[start:stop] = chunk` does.
+
+        Args:
+            start: The first row.
+            chunk: An array of rows, as for `append`.
+
+        Raises:
+            IndexError: Some of them would be outside the array.
+            ValueError: The array grows, or the rows have another shape.
+            TypeError: The dtype cannot be cast without loss.
+            OSError: The disk fails.
+
+        Examples:
+            >>> import numpy as np
+            >>> with lowtide.create("new.npy", "int64", (4,)) as w:
+            ...     w.write(2, np.array([3, 4]))
+            ...     w.write(0, np.array([1, 2]))
+            >>> np.load("new.npy")
+            array([1, 2, 3, 4])
+        """
+    def extend(
+        self,
+        iterable: Iterable[ArrayLike],
+        progress: Callable[[_Written], object] | Literal[False] | None = None,
+    ) -> None:
+        """Appends every chunk of an iterable.
+
+        Args:
+            iterable: Chunks, as for `append`: a generator, or the `chunks` of another array.
+            progress: Is called with a dict several times a second. If not given, there is a line on stderr
+                where that is a terminal, and elsewhere the logger "lowtide" is told; False says nothing.
+
+        Raises:
+            TypeError: As for `append`; or it is not iterable.
+            ValueError: As for `append`.
+            OSError: As for `append`. What was appended before stays.
+
+        Examples:
+            >>> a = lowtide.open("rows.npy")
+            >>> with lowtide.create("sorted.npy", a.dtype, (None, 128)) as w:
+            ...     w.extend(2 * chunk for chunk in a.chunks(256))
+            >>> lowtide.open("sorted.npy").shape
+            (1000, 128)
+        """
+    def flush(self) -> None:
+        """Waits until all that was written is on the disk.
+
+        With `lowtide.append` it is part of the file from now on, whatever happens later.
+
+        Raises:
+            OSError: The disk is full, or fails.
+
+        Examples:
+            >>> import numpy as np
+            >>> with lowtide.append("rows.npy") as w:
+            ...     w.append(np.zeros((24, 128), "float32"))
+            ...     w.flush()
+            ...     print(lowtide.open("rows.npy").shape)
+            (1024, 128)
+        """
+    def close(self) -> None:
+        """Ends it: the file appears, whole and on the disk. Closed once, it stays closed.
+
+        Raises:
+            OSError: The disk is full, the folder is gone, or there is a file of that name by now. The writer
+                is still open.
+            ValueError: Fewer rows were appended than the shape says.
+
+        Examples:
+            >>> w = lowtide.create("new.npy", "uint8", (100,))
+            >>> w.close()
+            >>> w.closed
+            True
+        """
+    def discard(self) -> None:
+        """Gives it up: there is no new file, and an old one is what it was.
+
+        Examples:
+            >>> import os
+            >>> w = lowtide.create("new.npy", "uint8", (100,))
+            >>> w.discard()
+            >>> os.path.exists("new.npy")
+            False
+        """
+    @property
+    def path(self) -> Path:
+        """The file, as an absolute path."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape so far; of a known number of rows, the whole."""
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype."""
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """The order of the elements in the file: "C" or "F"."""
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed or discarded."""
+    def __setitem__(self, key: Any, value: ArrayLike, /) -> None: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> Writer: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+def append(path: _Path, *, budget: _Size | Budget | None = None, cache: _Cache = "auto") -> Writer:
+    """Goes on with a `.npy` file: rows are added to its end.
+
+    The file is what it was until `flush` or `close`: killed before that, it is as if nothing had been added,
+    and it can be read all the time. Rows go along the first axis, or the last of a file in Fortran order.
+
+    Args:
+        path: A `.npy` file that `np.save`, `lowtide.create` or another program has written.
+        budget: As for `lowtide.create`.
+        cache: As for `lowtide.create`.
+
+    Returns:
+        A `lowtide.Writer`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        OSError: Another writer is at it, or the system says no.
+        NotImplementedError: It is no `.npy` file, or its header, from an old NumPy, has no room for a
+            larger number.
+        ValueError: The header is damaged, or there is something behind the elements.
+
+    Examples:
+        >>> import numpy as np
+        >>> with lowtide.append("rows.npy") as w:
+        ...     w.append(np.zeros((24, 128), "float32"))
+        >>> lowtide.open("rows.npy").shape
+        (1024, 128)
+    """
+
+def create(
+    path: _Path,
+    dtype: DTypeLike | Literal["bfloat16"],
+    shape: SupportsIndex | Sequence[SupportsIndex | None] | None,
+    *,
+    order: Literal["C", "F"] = "C",
+    budget: _Size | Budget | None = None,
+    cache: _Cache = "auto",
+    overwrite: bool = False,
+) -> Writer:
+    """Makes an array on disk, of any size, inside a fixed amount of memory.
+
+    The file is what `np.save` would have written, byte for byte, or bare elements. It appears whole, and on
+    the disk, when the writer is closed; until then it has another name beside it, and whatever goes wrong,
+    the old file is there or none. What a killed process has left is taken away by the next writer of the
+    same file.
+
+    Args:
+        path: The file: a `.npy` file if it is called so, else one without a header.
+        dtype: The type of an element: whatever NumPy or torch takes for one.
+        shape: The shape. With None for the first axis, rows are appended as they come; a known number of
+            rows is reserved on the disk at once, and they may be written in any order. Rows of a known
+            number that are never written are zeros.
+        order: "C", or "F" for Fortran order, where the last axis may be None, and is written along.
+        budget: How much memory is used, pages that wait to be written to the disk included: a size like
+            "64MiB" or a `lowtide.Budget`. The default is the smaller of 256 MiB and a quarter of the room.
+        cache: What the page cache keeps of the file: "keep", "drop", or "auto", which keeps while it fits
+            in half the room.
+        overwrite: Replaces a file of that name, once the new one is whole.
+
+    Returns:
+        A `lowtide.Writer`.
+
+    Raises:
+        FileExistsError: There is a file of that name, and `overwrite` is not set.
+        OSError: The disk is too full for the shape, another writer is at the same file, or the folder is
+            not there.
+        ValueError: The shape cannot be.
+        NotImplementedError: The dtype is not one that `lowtide.open` reads.
+        MemoryError: The budget is too small.
+
+    Examples:
+        >>> import numpy as np
+        >>> with lowtide.create("new.npy", dtype="float32", shape=(None, 128)) as w:
+        ...     for n in range(10):
+        ...         w.append(np.full((100, 128), n, "float32"))
+        >>> np.load("new.npy").shape
+        (1000, 128)
+        >>> with lowtide.create("known.npy", "int64", (1000, 4), budget="64MiB") as w:
+        ...     w[500:1000] = np.ones((500, 4), "int64")
+        ...     w[0:500] = 0
+        >>> int(lowtide.open("known.npy")[499:501].sum())
+        4
+    """
 
 def open(
     path: _Path | Sequence[_Path] | NDArray[Any],
