@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import Bench, cgroup, python, run
+from harness import Bench, cgroup, python, run, settle
 
 
 def make(path: Path, size: int) -> None:
@@ -22,6 +22,7 @@ def side(b: Bench, name: str, size: int, group: Path | None = None, **settings) 
     """One of bench/write_side.py, whose file goes afterwards."""
 
     def one(_: int) -> dict:
+        settle(size)  # the page cache of the file is new memory, and that is slow at its first touch
         out, part = b.folder / "out.npy", b.folder / ".out.npy.lowtide"
         command = python("write_side.py", name, out, {"size": size, **settings})
         try:
@@ -35,6 +36,7 @@ def side(b: Bench, name: str, size: int, group: Path | None = None, **settings) 
 
 def dd(b: Bench, size: int) -> Callable[[int], dict]:
     def one(_: int) -> dict:
+        settle(size)
         out = b.folder / "out.npy"
         command = ["dd", "if=/dev/zero", f"of={out}", "bs=1M", f"count={size >> 20}", "conv=fsync"]
         began = time.perf_counter()
