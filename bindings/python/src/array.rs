@@ -739,6 +739,9 @@ impl Array {
     ///         mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
     ///     with_rows: Gives (row numbers, chunk) instead of the chunk.
     ///     drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+    ///     scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+    ///         files without a name: the same rows in the same order, for two reads and one write of the file
+    ///         instead of a random read for each row. For small rows of files that are larger than memory.
     ///
     /// Returns:
     ///     A `lowtide.Chunks`.
@@ -758,9 +761,9 @@ impl Array {
     ///     400 True
     ///     200 True
     #[pyo3(
-        text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False)"
+        text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False, scratch=None)"
     )]
-    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
+    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false, scratch=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn shuffled(
         slf: &Bound<'_, Self>,
@@ -774,9 +777,11 @@ impl Array {
         blocks: Option<&Bound<'_, PyAny>>,
         with_rows: bool,
         drop_last: bool,
+        scratch: Option<PathBuf>,
     ) -> PyResult<Chunks> {
         let py = slf.py();
-        let shuffle = chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last)?;
+        let shuffle =
+            chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last, scratch)?;
         let yields = if with_rows { chunks::Yields::RowsAndArray } else { chunks::Yields::Array };
         chunks::shuffled(slf, std::slice::from_ref(slf), yields, rows, shuffle)
     }

@@ -15,7 +15,7 @@ use numpy::{IntoPyArray, PyArrayDescr};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What each step yields.
@@ -112,6 +112,7 @@ pub fn shuffle(
     world_size: Option<Number>,
     blocks: Option<&Bound<'_, PyAny>>,
     drop_last: bool,
+    scratch: Option<PathBuf>,
 ) -> PyResult<(Shuffle, RankWish, Seed)> {
     let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
     let (ranks, shard) = RankWish::new(py, rank, world_size)?;
@@ -124,6 +125,7 @@ pub fn shuffle(
         shard,
         last: if drop_last { LastStep::Drop } else { LastStep::Split },
         blocks: block_wish(blocks)?,
+        scratch: scratch.map(Into::into),
     };
     Ok((shuffle, ranks, seed))
 }
@@ -420,8 +422,9 @@ impl Chunks {
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, (Py<PyAny>,), Bound<'py, PyDict>)> {
         self.settle(py, Moment::Early)?;
-        let (shuffle, rows, first, standing) =
-            self.inner.with(py, |c, _| Ok((*c.shuffle(), c.batch_rows(), c.first_epoch(), c.standing())))?;
+        let (shuffle, rows, first, standing) = self
+            .inner
+            .with(py, |c, _| Ok((c.shuffle().clone(), c.batch_rows(), c.first_epoch(), c.standing())))?;
         let keywords = PyDict::new(py);
         let method = if self.shared.is_none() { "chunks" } else { "shuffled" };
         if let Some((ranks, _)) = &self.shared {
@@ -431,6 +434,9 @@ impl Chunks {
             keywords.set_item("drop_last", shuffle.last == LastStep::Drop)?;
             keywords
                 .set_item("with_rows", matches!(self.yields, Yields::RowsAndArray | Yields::RowsAndTuple))?;
+            if let Some(folder) = &shuffle.scratch {
+                keywords.set_item("scratch", &**folder)?;
+            }
             match shuffle.blocks {
                 BlockWish::Exact => {}
                 BlockWish::Auto => keywords.set_item("blocks", "auto")?,

@@ -9,6 +9,7 @@ use lowtide::order::Cut;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use std::path::PathBuf;
 
 /// Several arrays with the same rows, as `lowtide.zip` makes it: their chunks come together, as tuples.
 ///
@@ -233,6 +234,9 @@ impl Zip {
     ///         `Array.shuffled` does.
     ///     with_rows: Gives (row numbers, tuple) instead of the tuple.
     ///     drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+    ///     scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+    ///         files without a name: the same rows in the same order, for two reads and one write of the file
+    ///         instead of a random read for each row. For small rows of files that are larger than memory.
     ///
     /// Returns:
     ///     A `lowtide.Chunks`.
@@ -248,9 +252,9 @@ impl Zip {
     ///     (500, 128) True
     ///     (500, 128) True
     #[pyo3(
-        text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False)"
+        text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False, scratch=None)"
     )]
-    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false))]
+    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false, scratch=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn shuffled(
         slf: &Bound<'_, Self>,
@@ -264,9 +268,11 @@ impl Zip {
         blocks: Option<&Bound<'_, PyAny>>,
         with_rows: bool,
         drop_last: bool,
+        scratch: Option<PathBuf>,
     ) -> PyResult<Chunks> {
         let py = slf.py();
-        let shuffle = chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last)?;
+        let shuffle =
+            chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last, scratch)?;
         let yields = if with_rows { Yields::RowsAndTuple } else { Yields::Tuple };
         chunks::shuffled(slf, &slf.get().bound(py), yields, rows, shuffle)
     }

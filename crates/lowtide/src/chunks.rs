@@ -7,7 +7,6 @@
 use crate::array::Array;
 use crate::batch::Batch;
 use crate::budget::pool::Block;
-use crate::engine::ahead::Ahead;
 use crate::engine::bytes::same_data;
 use crate::engine::choose::Visit;
 use crate::engine::job::{Job, Pass};
@@ -17,6 +16,7 @@ use crate::iteration::{Again, Span, Standing};
 use crate::options::Access;
 use crate::order::{Mix, Shard, Steps};
 use crate::shuffle::{BlockWish, Shuffle, never_empty, pass};
+use crate::sort::Coming;
 use std::ops::{Deref, Range};
 
 /// Where a pass stands, as the caller saw it: all that is needed to go on, under any number of ranks.
@@ -68,7 +68,7 @@ impl Deref for Chunk {
 #[derive(Debug)]
 pub struct Chunks {
     arrays: Vec<Array>,
-    ahead: Ahead,
+    coming: Coming,
     /// Which pass it is in now.
     shuffle: Shuffle,
     /// The epoch with which the first iteration began.
@@ -86,8 +86,8 @@ impl Chunks {
         ahead: u64,
     ) -> Result<Self> {
         let inputs = arrays.iter().map(Array::input).collect();
-        let ahead = Ahead::new(Job { inputs, pass, steps, ahead })?;
-        Ok(Self { arrays, ahead, shuffle, first: shuffle.epoch, standing: Standing::Ready })
+        let coming = Coming::new(Job { inputs, pass, steps, ahead }, shuffle.scratch.as_deref())?;
+        Ok(Self { arrays, coming, first: shuffle.epoch, shuffle, standing: Standing::Ready })
     }
 
     /// Goes to another place of another pass; the iteration has the same first epoch.
@@ -102,7 +102,7 @@ impl Chunks {
     }
 
     fn job(&self) -> &Job {
-        self.ahead.job()
+        self.coming.job()
     }
 
     fn span(&self) -> Span {
@@ -131,7 +131,7 @@ impl Chunks {
             Again::SameEpoch => span.first,
         };
         let steps = self.job().steps.restart(self.rows(), 0)?;
-        self.reopen(Shuffle { epoch, start: 0, ..self.shuffle }, steps)
+        self.reopen(Shuffle { epoch, start: 0, ..self.shuffle.clone() }, steps)
     }
 
     /// Whether an iteration is under way, or over.
@@ -174,22 +174,22 @@ impl Chunks {
 
     /// The way of access that is taken now (of the first array, where there are several).
     pub fn access(&self) -> Access {
-        self.ahead.choice().way.into()
+        self.coming.choice().way.into()
     }
 
     /// Why that one.
     pub fn why(&self) -> &str {
-        &self.ahead.choice().why
+        &self.coming.choice().why
     }
 
     /// How many chunks are left of this iteration.
     pub fn remaining(&self) -> u64 {
-        self.job().steps.count() - self.ahead.taken()
+        self.job().steps.count() - self.coming.taken()
     }
 
     /// The position that all ranks together have reached, as the caller saw it.
     pub(crate) fn position(&self) -> u64 {
-        match self.ahead.taken() {
+        match self.coming.taken() {
             0 => self.job().steps.start(),
             n => self.job().steps.position_after(n - 1),
         }
@@ -246,7 +246,7 @@ impl Chunks {
         let State { seed, epoch, position, .. } = *state;
         let blocks = state.mix.map_or(BlockWish::Exact, BlockWish::Mix);
         let steps = self.job().steps;
-        self.stand_at(Shuffle { seed, blocks, ..self.shuffle }, &steps, (epoch, position))?;
+        self.stand_at(Shuffle { seed, blocks, ..self.shuffle.clone() }, &steps, (epoch, position))?;
         self.standing = standing;
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Chunks {
         if shard == self.shuffle.shard {
             return Ok(());
         }
-        let shuffle = Shuffle { shard, ..self.shuffle };
+        let shuffle = Shuffle { shard, ..self.shuffle.clone() };
         let whole = shard.steps(self.rows(), 0, self.batch_rows(), shuffle.last)?;
         never_empty(&whole, self.rows(), &shuffle)?;
         let (place, standing) = (self.place(), self.standing);
@@ -320,13 +320,13 @@ impl Chunks {
     pub fn next_chunk(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Chunk>> {
         let positions = match self.standing {
             Standing::Over => None,
-            Standing::Ready | Standing::UnderWay => self.job().steps.range(self.ahead.taken()),
+            Standing::Ready | Standing::UnderWay => self.job().steps.range(self.coming.taken()),
         };
         let Some(positions) = positions else {
             self.standing = Standing::Over;
             return None;
         };
-        let blocks = match self.ahead.next(interrupt)? {
+        let blocks = match self.coming.next(interrupt)? {
             Ok(blocks) => blocks,
             Err(error) => return Some(Err(error)),
         };

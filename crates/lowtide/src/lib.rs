@@ -83,6 +83,7 @@ mod selection;
 pub mod shards;
 mod shuffle;
 mod size;
+mod sort;
 pub mod store;
 pub mod sys;
 mod tokens;

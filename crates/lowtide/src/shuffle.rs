@@ -10,13 +10,15 @@ use crate::error::{Error, Result};
 use crate::iteration::Again;
 use crate::order::{Blocks, LastStep, Mix, Permutation, Shard, Steps};
 use crate::size::human;
+use std::path::Path;
+use std::sync::Arc;
 
 /// The block of `blocks="auto"`: from here on our disk, with many in flight, reads at three quarters of its
 /// sequential rate or more. A constant, because the order must not depend on how fast a disk was today.
 const BLOCK_BYTES: u64 = 128 << 10;
 
 /// Which shuffled pass, and which part of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Shuffle {
     /// Another seed, another order.
     pub seed: u64,
@@ -32,6 +34,9 @@ pub struct Shuffle {
     pub last: LastStep,
     /// Rows anywhere, or whole blocks of them.
     pub blocks: BlockWish,
+    /// A folder in which the rows are sorted first: the same rows in the same order, from a file that is larger than
+    /// memory at the price of two reads and one write of it.
+    pub scratch: Option<Arc<Path>>,
 }
 
 /// What is shuffled.
@@ -58,13 +63,14 @@ impl Default for Shuffle {
             shard: Shard::default(),
             last: LastStep::Split,
             blocks: BlockWish::Exact,
+            scratch: None,
         }
     }
 }
 
 /// The order of a shuffled pass.
 pub(crate) fn pass(arrays: &[Array], shuffle: &Shuffle) -> Result<Pass> {
-    let (rows, Shuffle { seed, epoch, .. }) = (arrays.first().map_or(0, Array::rows), *shuffle);
+    let (rows, &Shuffle { seed, epoch, .. }) = (arrays.first().map_or(0, Array::rows), shuffle);
     if shuffle.blocks != BlockWish::Exact
         && let Some(array) = arrays.iter().find(|array| array.part().is_dealt())
     {
@@ -74,6 +80,12 @@ pub(crate) fn pass(arrays: &[Array], shuffle: &Shuffle) -> Result<Pass> {
                 array.path().display()
             ),
             "leave blocks out, or split with seed=None, into parts whose rows are neighbours",
+        ));
+    }
+    if shuffle.scratch.is_some() && shuffle.blocks != BlockWish::Exact {
+        return Err(Error::argument(
+            "scratch= and blocks= exclude each other: blocks come as quickly as a disk reads without it",
+            "scratch= for an exact shuffle, or blocks= for one that mixes blocks",
         ));
     }
     let Some(mix) = mix(arrays, rows, shuffle.blocks)? else {

@@ -82,7 +82,8 @@ impl Zip {
         never_empty(&whole, self.rows(), &shuffle)?;
         let steps = whole.restart(self.rows(), shuffle.start)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
-        Chunks::new(self.in_rows(None)?, shuffle, pass(&self.arrays, &shuffle)?, steps, u64::MAX)
+        let pass = pass(&self.arrays, &shuffle)?;
+        Chunks::new(self.in_rows(None)?, shuffle, pass, steps, u64::MAX)
     }
 
     /// The arrays, those held in memory of whose files a pass would read every page many times: files in Fortran order,

@@ -195,7 +195,7 @@ fn what_would_never_give_a_chunk_is_refused_and_no_rows_are_no_chunks() {
     ] {
         let shard = Shard::new(0, world_size).unwrap();
         let shuffle = Shuffle { shard, last: LastStep::Drop, ..Shuffle::default() };
-        let error = ten.shuffled(rows, shuffle).unwrap_err().to_string();
+        let error = ten.shuffled(rows, shuffle.clone()).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
         assert!(ten.shuffled(2, shuffle).is_ok());
     }

@@ -468,6 +468,7 @@ class Array:
         blocks: _Blocks = None,
         with_rows: Literal[False] = False,
         drop_last: bool = False,
+        scratch: _Path | None = None,
     ) -> Chunks[NDArray[Any]]:
         """Gives every row exactly once, in shuffled order, `rows` at a time.
 
@@ -486,6 +487,9 @@ class Array:
                 mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
             with_rows: Gives (row numbers, chunk) instead of the chunk.
             drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+            scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+                files without a name: the same rows in the same order, for two reads and one write of the file
+                instead of a random read for each row. For small rows of files that are larger than memory.
 
         Returns:
             A `lowtide.Chunks`.
@@ -519,6 +523,7 @@ class Array:
         blocks: _Blocks = None,
         with_rows: Literal[True],
         drop_last: bool = False,
+        scratch: _Path | None = None,
     ) -> Chunks[tuple[_Rows, NDArray[Any]]]:
         """Gives every row exactly once, in shuffled order, `rows` at a time.
 
@@ -537,6 +542,9 @@ class Array:
                 mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
             with_rows: Gives (row numbers, chunk) instead of the chunk.
             drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+            scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+                files without a name: the same rows in the same order, for two reads and one write of the file
+                instead of a random read for each row. For small rows of files that are larger than memory.
 
         Returns:
             A `lowtide.Chunks`.
@@ -570,6 +578,7 @@ class Array:
         blocks: _Blocks = None,
         with_rows: bool,
         drop_last: bool = False,
+        scratch: _Path | None = None,
     ) -> Chunks[Any]:
         """Gives every row exactly once, in shuffled order, `rows` at a time.
 
@@ -588,6 +597,9 @@ class Array:
                 mixes them inside the budget, as fast as a disk reads; `predicted_spread` says how random.
             with_rows: Gives (row numbers, chunk) instead of the chunk.
             drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+            scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+                files without a name: the same rows in the same order, for two reads and one write of the file
+                instead of a random read for each row. For small rows of files that are larger than memory.
 
         Returns:
             A `lowtide.Chunks`.
@@ -1278,6 +1290,7 @@ class Zip:
         blocks: _Blocks = None,
         with_rows: Literal[False] = False,
         drop_last: bool = False,
+        scratch: _Path | None = None,
     ) -> Chunks[tuple[NDArray[Any], ...]]:
         """Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
 
@@ -1293,6 +1306,9 @@ class Zip:
                 `Array.shuffled` does.
             with_rows: Gives (row numbers, tuple) instead of the tuple.
             drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+            scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+                files without a name: the same rows in the same order, for two reads and one write of the file
+                instead of a random read for each row. For small rows of files that are larger than memory.
 
         Returns:
             A `lowtide.Chunks`.
@@ -1322,6 +1338,7 @@ class Zip:
         blocks: _Blocks = None,
         with_rows: Literal[True],
         drop_last: bool = False,
+        scratch: _Path | None = None,
     ) -> Chunks[tuple[_Rows, tuple[NDArray[Any], ...]]]:
         """Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
 
@@ -1337,6 +1354,9 @@ class Zip:
                 `Array.shuffled` does.
             with_rows: Gives (row numbers, tuple) instead of the tuple.
             drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+            scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+                files without a name: the same rows in the same order, for two reads and one write of the file
+                instead of a random read for each row. For small rows of files that are larger than memory.
 
         Returns:
             A `lowtide.Chunks`.
@@ -1366,6 +1386,7 @@ class Zip:
         blocks: _Blocks = None,
         with_rows: bool,
         drop_last: bool = False,
+        scratch: _Path | None = None,
     ) -> Chunks[Any]:
         """Gives every row exactly once, in shuffled order, `rows` at a time, as tuples.
 
@@ -1381,6 +1402,9 @@ class Zip:
                 `Array.shuffled` does.
             with_rows: Gives (row numbers, tuple) instead of the tuple.
             drop_last: Leaves out the last rows, which do not fill a chunk on every rank.
+            scratch: A folder on a disk with room for the rows of this rank. They are sorted there first, in
+                files without a name: the same rows in the same order, for two reads and one write of the file
+                instead of a random read for each row. For small rows of files that are larger than memory.
 
         Returns:
             A `lowtide.Chunks`.

@@ -13,7 +13,7 @@ use crate::store::{self, OneFile, Source, Store, sigbus, window_for};
 use crate::{meter, sys};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 /// What bytes are made of: files, or a disk that is simulated.
@@ -78,10 +78,18 @@ pub(crate) struct Data {
     fingerprint: OnceLock<String>,
 }
 
+/// What belongs to opened bytes and has to go with them: space on a disk.
+pub(crate) trait LetGo: Send + Sync + fmt::Debug {
+    /// Gives it back now.
+    fn let_go(&self);
+}
+
 /// What `close` lets go.
 #[derive(Debug)]
 struct Opened {
     supply: Box<dyn Supply>,
+    /// What others have made of them.
+    made: Mutex<Vec<Weak<dyn LetGo>>>,
     lanes: Mutex<Vec<(Way, Cache, Arc<Lane>)>>,
     /// The one for rows that somebody asks for.
     random: Mutex<Option<Arc<Lane>>>,
@@ -101,7 +109,8 @@ impl Data {
         if access.way().is_some_and(Way::has_windows) {
             window_for(budget.limit())?;
         }
-        let opened = Opened { supply, lanes: Mutex::default(), random: Mutex::default() };
+        let opened =
+            Opened { supply, made: Mutex::default(), lanes: Mutex::default(), random: Mutex::default() };
         let opened = Mutex::new(Some(Arc::new(opened)));
         Ok(Arc::new(Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }))
     }
@@ -145,6 +154,11 @@ impl Data {
     /// Lets go of the files, and of all ways to them.
     pub(crate) fn close(&self) {
         let Some(opened) = sys::locked(&self.opened, Option::take) else { return };
+        for made in sys::locked(&opened.made, std::mem::take) {
+            if let Some(made) = made.upgrade() {
+                made.let_go();
+            }
+        }
         // A thread that reads ahead holds on to the file until it notices: a moment.
         for _ in 0..2_000 {
             if Arc::strong_count(&opened) == 1 {
@@ -162,6 +176,15 @@ impl Data {
     pub(crate) fn stop(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.opened()?;
         interrupt()
+    }
+
+    /// `made` goes when this is closed, if it is still there.
+    pub(crate) fn goes_with(&self, made: Weak<dyn LetGo>) -> Result<()> {
+        sys::locked(&self.opened()?.made, |all| {
+            all.retain(|made| made.strong_count() > 0);
+            all.push(made);
+        });
+        Ok(())
     }
 
     fn opened(&self) -> Result<Arc<Opened>> {

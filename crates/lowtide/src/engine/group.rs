@@ -511,7 +511,7 @@ impl Reader {
 }
 
 /// A job has at least one input: `zip` refuses none.
-pub(super) fn no_inputs() -> Error {
+pub(crate) fn no_inputs() -> Error {
     Error::Bug { what: "rows of no array at all were to be read".into() }
 }
 
@@ -538,12 +538,19 @@ fn read_runs<'a>(
     fetch(lane, input.budget(), &mut reads, gap, interrupt)
 }
 
-/// The rows at some spans of positions, computed by several threads where they are many: a row takes 15 ns.
+/// The rows at some spans of positions.
 fn rows_at(order: &dyn Order, spans: impl Iterator<Item = Range<u64>> + Clone) -> Vec<u64> {
+    let count = |span: Range<u64>| usize::try_from(span.end - span.start).unwrap_or(0);
+    let mut rows = vec![0; spans.clone().map(count).sum()];
+    fill_rows(order, spans, &mut rows);
+    rows
+}
+
+/// Writes the rows at some spans of positions, computed by several threads where they are many: a row takes 15 ns.
+pub(crate) fn fill_rows(order: &dyn Order, spans: impl Iterator<Item = Range<u64>>, rows: &mut [u64]) {
     let count = |span: &Range<u64>| usize::try_from(span.end - span.start).unwrap_or(0);
-    let mut rows = vec![0; spans.clone().map(|span| count(&span)).sum()];
     let helpers = if rows.len() < FILL_ALONE { 0 } else { sys::cores() - 1 };
-    let mut rest = &mut *rows;
+    let mut rest = rows;
     let parts = spans.map(|span| {
         let (part, others) = std::mem::take(&mut rest).split_at_mut(count(&span));
         rest = others;
@@ -556,5 +563,4 @@ fn rows_at(order: &dyn Order, spans: impl Iterator<Item = Range<u64>> + Clone) -
             order.fill(start, part);
         }
     });
-    rows
 }

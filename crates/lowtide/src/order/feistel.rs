@@ -102,6 +102,55 @@ impl<const N: usize> Feistel<N> {
         }
     }
 
+    /// Which positions land on `start`, `start + 1`, …; all are below `len`.
+    pub fn fill_back(&self, start: u64, out: &mut [u64]) {
+        let (mut next_line, mut next_column) = (start / self.width, start % self.width);
+        for out in out.chunks_mut(LANES) {
+            let (mut line, mut column) = ([0; LANES], [0; LANES]);
+            for lane in 0..LANES {
+                (line[lane], column[lane]) = (next_line, next_column);
+                next_column = next_column.wrapping_add(1);
+                if next_column == self.width {
+                    (next_line, next_column) = (next_line.wrapping_add(1), 0);
+                }
+            }
+            self.rounds_back(&mut line, &mut column);
+            for (out, (line, column)) in out.iter_mut().zip(line.into_iter().zip(column)) {
+                *out = self.walk_back(line, column);
+            }
+        }
+    }
+
+    /// All rounds undone, the last one first.
+    #[inline]
+    fn rounds_back<const LANES: usize>(&self, line: &mut [u64; LANES], column: &mut [u64; LANES]) {
+        for (round, &key) in self.keys.iter().enumerate().rev() {
+            if round % 2 == 0 {
+                for lane in 0..LANES {
+                    line[lane] = subtract(line[lane], distance(column[lane], key, self.height), self.height);
+                }
+            } else {
+                for lane in 0..LANES {
+                    column[lane] = subtract(column[lane], distance(line[lane], key, self.width), self.width);
+                }
+            }
+        }
+    }
+
+    /// The number of a cell whose rounds were undone; once more while it is outside: whoever walked forth came through
+    /// the very same cells.
+    #[inline]
+    fn walk_back(&self, line: u64, column: u64) -> u64 {
+        let (mut line, mut column) = ([line], [column]);
+        loop {
+            let cell = self.cell(line[0], column[0]);
+            if cell < self.len {
+                return cell;
+            }
+            self.rounds_back(&mut line, &mut column);
+        }
+    }
+
     /// All rounds, on some cells side by side.
     #[inline]
     fn rounds<const LANES: usize>(&self, line: &mut [u64; LANES], column: &mut [u64; LANES]) {
@@ -165,6 +214,13 @@ fn distance(coordinate: u64, key: u64, size: u64) -> u64 {
 fn add(coordinate: u64, distance: u64, size: u64) -> u64 {
     let over = coordinate.wrapping_add(distance).wrapping_sub(size);
     over.wrapping_add(size & (over.cast_signed() >> 63).cast_unsigned())
+}
+
+/// `coordinate - distance` modulo `size`, for two numbers below `size`.
+#[inline]
+fn subtract(coordinate: u64, distance: u64, size: u64) -> u64 {
+    let under = coordinate.wrapping_sub(distance);
+    under.wrapping_add(size & (under.cast_signed() >> 63).cast_unsigned())
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub use blocks::{Blocks, Mix};
 pub use draws::Draws;
 pub(crate) use part::Through;
 pub use part::{Cut, Part};
+pub(crate) use permutation::Inverse;
 pub use permutation::Permutation;
 pub use sequential::Sequential;
 pub use shard::{LastStep, Shard, Steps, Turn};

@@ -67,6 +67,44 @@ impl Permutation {
     }
 }
 
+/// The way back: from a row to the position that it stands at.
+#[derive(Clone, Debug)]
+pub(crate) struct Inverse(Permutation);
+
+impl Permutation {
+    /// The permutation that undoes this one, at the same cost.
+    #[expect(clippy::cast_possible_truncation, reason = "a table has at most 65,535 rows")]
+    pub(crate) fn inverse(&self) -> Inverse {
+        let kind = match &self.kind {
+            Kind::Table(rows) => {
+                let mut positions = vec![0; rows.len()].into_boxed_slice();
+                for (position, &row) in rows.iter().enumerate() {
+                    positions[usize::from(row)] = position as u16;
+                }
+                Kind::Table(positions)
+            }
+            Kind::Computed(feistel) => Kind::Computed(feistel.clone()),
+        };
+        Inverse(Self { len: self.len, kind })
+    }
+}
+
+impl Order for Inverse {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn fill(&self, start: u64, out: &mut [u64]) {
+        match &self.0.kind {
+            Kind::Table(_) => self.0.fill(start, out),
+            Kind::Computed(feistel) => {
+                check_bounds(self.0.len, start, out.len());
+                feistel.fill_back(start, out);
+            }
+        }
+    }
+}
+
 /// Fisher and Yates' shuffle.
 #[expect(clippy::cast_possible_truncation, reason = "what is below a usize is a usize")]
 pub(super) fn table(len: u16, bits: &mut Bits) -> Box<[u16]> {

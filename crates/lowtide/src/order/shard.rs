@@ -237,6 +237,34 @@ impl Steps {
         }
     }
 
+    /// The step in which this rank takes a position of one epoch, if it does: the inverse of [`range`](Self::range).
+    #[inline]
+    pub(crate) fn step_of(&self, position: u64) -> Option<u64> {
+        let from = position.checked_sub(self.start)?;
+        let (round, within) = (from / self.global, from % self.global);
+        let turns = round.checked_sub(self.turn.first)?;
+        let step = if self.turn.of == 1 { turns } else { turns / self.turn.of };
+        if step >= self.count || (self.turn.of > 1 && !turns.is_multiple_of(self.turn.of)) {
+            return None;
+        }
+        let first = self.shard.rank * self.batch;
+        // Only the last step is ever short, and dealt out in other shares.
+        let full = step + 1 < self.count || (self.len - (position - within)) >= self.global;
+        let mine = if full {
+            within >= first && within - first < self.batch
+        } else {
+            self.range(step).is_some_and(|range| range.contains(&position))
+        };
+        mine.then_some(step)
+    }
+
+    /// How many positions this rank takes from step `from` on, up to step `to`.
+    pub(crate) fn taken(&self, from: u64, to: u64) -> u64 {
+        let to = to.min(self.count);
+        let last = to.checked_sub(1).filter(|&last| last >= from).and_then(|last| self.range(last));
+        last.map_or(0, |last| (to - 1 - from) * self.batch + (last.end - last.start))
+    }
+
     /// The position that all ranks together have reached after `step`: what a state holds. In turns, when
     /// every reader has taken as many. Of several epochs, how many were gone through, and the position in the next.
     pub fn place_after(&self, step: u64) -> (u64, u64) {
@@ -434,6 +462,30 @@ mod tests {
                     Split => prop_assert_eq!(reached, len),
                     Drop => prop_assert!(len - reached < batch * world_size),
                 }
+            }
+        }
+
+        /// Against the ranges, position by position.
+        #[test]
+        fn the_step_of_a_position_is_the_one_that_takes_it(
+            (len, start, batch, world_size) in run(), rank in 0_u64..20, of in 1_u64..4, drop: bool,
+        ) {
+            let (shard, last) = (Shard::new(rank % world_size, world_size).unwrap(), if drop { Drop } else { Split });
+            let Ok(steps) = shard.steps(len, start, batch, last) else { return Ok(()) };
+            let steps = steps.taking(Turn::new(rank % of, of).unwrap());
+            let mut expected = vec![None; usize::try_from(len).unwrap()];
+            for step in 0..steps.count() {
+                for position in steps.range(step).unwrap() {
+                    expected[usize::try_from(position).unwrap()] = Some(step);
+                }
+            }
+            for (position, expected) in (0..).zip(&expected) {
+                prop_assert_eq!(steps.step_of(position), *expected);
+            }
+            prop_assert_eq!(steps.step_of(len), None);
+            let from = |first: u64| expected.iter().flatten().filter(|&&step| step >= first).count() as u64;
+            for first in [0, 1, steps.count() / 2, steps.count(), steps.count() + 1] {
+                prop_assert_eq!(steps.taken(first, u64::MAX), from(first));
             }
         }
 

@@ -45,6 +45,27 @@ fn samples_up_to_the_largest_length() {
     }
 }
 
+/// There and back again, and the way back is an order like any other.
+#[test]
+fn the_inverse_undoes_it() {
+    let small = [0, 1, 2, 3, 255, 256, 65_535, 65_536, 65_537, 257 * 257 + 1, 1_000_003];
+    for len in small {
+        conformance::check_each_row_once(&Permutation::new(len, 7, len).inverse());
+    }
+    for len in small.into_iter().chain([(1 << 40) + 1, (1 << 63) - 1, u64::MAX]) {
+        let (order, mut bits) = (Permutation::new(len, 7, len), Bits::new("lowtide test inverse", &[len]));
+        let inverse = order.inverse();
+        let (mut positions, window) = ([0; 100], usize::try_from(len.min(100)).unwrap());
+        let positions = &mut positions[..window];
+        for start in [0, len - window as u64, bits.below((len - window as u64).max(1))] {
+            inverse.fill(start, positions);
+            for (&position, row) in positions.iter().zip(start..) {
+                assert_eq!(order.get(position), Some(row), "{len}");
+            }
+        }
+    }
+}
+
 #[test]
 fn past_the_end_is_none() {
     for len in [0, 1, 10, 65_535, 65_536, 1 << 40, u64::MAX] {

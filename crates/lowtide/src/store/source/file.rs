@@ -47,6 +47,13 @@ impl OneFile {
         Ok(Self { path: path.to_owned(), file, len: meta.len() })
     }
 
+    /// A regular file that is open already, of no name or of another.
+    pub(crate) fn over(file: File, path: &Path) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        Ok(Self { path: path.to_owned(), file, len })
+    }
+
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,0 +1,286 @@
+//! The second pass: bucket after bucket, a piece from every run, each row to its place in its chunk.
+//!
+//! Which rows a bucket has, and which run has each, is computed again: a run holds rows and nothing else. Pieces of a
+//! run lie in it in the order of their buckets, so all that is kept of a run is how far it was taken.
+
+use super::distribute::{Runs, Task, distribute};
+use super::plan::{self, Extent, Part, bounce};
+use super::scratch::Scratch;
+use crate::budget::Lease;
+use crate::budget::pool::Block;
+use crate::engine::bytes::Data;
+use crate::engine::choose::{Choice, Sure};
+use crate::engine::fetch::fetch;
+use crate::engine::group::{Group, fill_rows};
+use crate::engine::job::Input;
+use crate::engine::lane::Lane;
+use crate::engine::tactics::Gap;
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::options::{Access, Cache, CacheWish, Way, Wish};
+use crate::prefetch::Produce;
+use crate::store::{Read, Source};
+use crate::sys::far::Far;
+use crate::sys::{self, crew, locked};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Fewer rows than this are sorted before another thread has come.
+const ALONE: usize = 8192;
+
+/// The rows of a bucket as they lie in the runs.
+#[derive(Debug)]
+struct Bucket {
+    /// Run by run, in the order of rows: the number of the row from the run's first on in the upper half, its place in
+    /// the bucket in the lower.
+    keys: Block,
+    /// How many of them each run has.
+    counts: Vec<usize>,
+}
+
+/// The runs, and how far each was taken.
+#[derive(Debug)]
+struct Sorted {
+    runs: Runs,
+    /// Rows that were taken of each run.
+    taken: Vec<u64>,
+    /// How the files of the inputs are read.
+    lanes: Vec<Arc<Lane>>,
+    way: Way,
+}
+
+/// Sorts, and then reads bucket by bucket.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    task: Task,
+    folder: PathBuf,
+    /// Where runs are written, and then read.
+    runs: Option<Runs>,
+    sorted: Option<Sorted>,
+    next: u64,
+    planned: Option<Bucket>,
+    why: String,
+    /// Stacks and lists that are nobody's block: free slabs make way for them.
+    uncounted: Option<Lease>,
+}
+
+impl Produce for Gather {
+    type Item = Group;
+
+    fn produce(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Group>> {
+        if self.next >= self.task.layout.buckets {
+            return None;
+        }
+        Some(self.bucket(interrupt))
+    }
+}
+
+impl Gather {
+    pub(crate) fn new(task: Task, folder: PathBuf, why: String) -> Self {
+        Self { task, folder, runs: None, sorted: None, next: 0, planned: None, why, uncounted: None }
+    }
+
+    fn bucket(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
+        let began = Instant::now();
+        let budget = self.task.job.inputs[0].budget();
+        self.uncounted = self.uncounted.take().or_else(|| budget.lease(plan::uncounted(budget.limit())));
+        let closed = || self.task.job.inputs.iter().try_for_each(|input| input.data.stop(interrupt));
+        if self.sorted.is_none() {
+            let mut runs = match self.runs.take() {
+                Some(runs) => runs,
+                None => Runs::new(&self.task, &self.folder)?,
+            };
+            if let Err(error) = distribute(&self.task, &mut runs, &closed) {
+                // It goes on with the run that failed; what was closed is not gone on with.
+                self.runs = (!matches!(error, Error::Closed { .. })).then_some(runs);
+                return Err(error);
+            }
+            self.sorted = Some(Sorted::new(&self.task, runs)?);
+        }
+        let Some(sorted) = &mut self.sorted else { return Err(Error::Interrupted) };
+        let (task, next) = (&self.task, self.next);
+        let bucket = match self.planned.take() {
+            Some(bucket) => bucket,
+            None => sorted.plan(task, next)?,
+        };
+        let mut chunks = chunks(task, next)?;
+        let read = || sorted.read(task, &bucket, &mut chunks, &closed);
+        let plan = || (next + 1 < task.layout.buckets).then(|| sorted.plan(task, next + 1));
+        let (read, plan) = crew::both(read, plan);
+        if let Err(error) = read.unwrap_or(Err(Error::Interrupted)) {
+            self.planned = Some(bucket);
+            return Err(error);
+        }
+        for (taken, count) in sorted.taken.iter_mut().zip(&bucket.counts) {
+            *taken += *count as u64;
+        }
+        self.planned = plan.flatten().and_then(Result::ok); // else it is planned when its turn comes
+        let (way, why) = (sorted.way, self.why.clone());
+        let choice = Choice { way, cache: Cache::Drop, sure: Sure::Certain, first: None, why };
+        self.next += 1;
+        if self.next == task.layout.buckets {
+            self.sorted = None; // its space is free as soon as nothing is left to read
+        }
+        Ok(Group { chunks, choice, took: began.elapsed() })
+    }
+}
+
+/// Memory for the steps of a bucket, a block for each input. Where others hold the budget, it is the caller's already.
+fn chunks(task: &Task, bucket: u64) -> Result<VecDeque<Vec<Block>>> {
+    let chunk = |step| {
+        let rows = task.job.step_rows(step) as u64;
+        let block = |input: &Input| {
+            let len = input.rows.bytes(rows);
+            match Block::counted(input.budget(), len)? {
+                Some(block) => Ok(block),
+                None => Block::for_caller(input.budget(), len),
+            }
+        };
+        task.job.inputs.iter().map(block).collect()
+    };
+    task.steps(bucket).map(chunk).collect()
+}
+
+impl Sorted {
+    fn new(task: &Task, runs: Runs) -> Result<Self> {
+        let open = |((file, _), input): (&(Arc<Scratch>, Vec<u64>), &Input)| {
+            let budget = Some(input.budget().clone());
+            let wish = Wish { access: Access::Auto, cache: CacheWish::Drop, budget };
+            Data::open(Source::File(Arc::new(file.source()?)), wish)
+        };
+        let data: Vec<Arc<Data>> =
+            runs.files.iter().zip(&task.job.inputs).map(open).collect::<Result<_>>()?;
+        // Nobody reads it twice, so nothing of it belongs in the page cache.
+        let lanes = |way| data.iter().map(|data| data.lane(way, Cache::Drop)).collect::<Result<Vec<_>>>();
+        let (way, lanes) = match lanes(Way::Direct) {
+            Ok(lanes) => (Way::Direct, lanes),
+            Err(_) => (Way::Read, lanes(Way::Read)?),
+        };
+        Ok(Self { taken: vec![0; runs.first.len()], lanes, way, runs })
+    }
+
+    /// Which rows a bucket has, in the order in which they lie in the runs.
+    fn plan(&self, task: &Task, number: u64) -> Result<Bucket> {
+        let steps = task.steps(number);
+        let count = usize::try_from(task.job.steps.taken(steps.start, steps.end)).unwrap_or(usize::MAX);
+        let numbers = || {
+            let budget = task.job.inputs[0].budget();
+            match Block::counted(budget, count * size_of::<u64>())? {
+                Some(block) => Ok(block),
+                None => Block::for_caller(budget, count * size_of::<u64>()),
+            }
+        };
+        let (mut rows, mut keys) = (numbers()?, numbers()?);
+        fill_rows(&task.order, steps.filter_map(|step| task.job.steps.range(step)), rows.elements_mut());
+        let (rows, first) = (rows.elements::<u64>(), &*self.runs.first);
+        // By counting: where each run's rows begin among the keys.
+        let run_of = |row: u64| first.partition_point(|&first| first <= row).saturating_sub(1);
+        let mut counts = vec![0_usize; first.len()];
+        for &row in rows {
+            counts[run_of(row)] += 1;
+        }
+        let mut begins = counts.clone();
+        let mut begin = 0;
+        for begins in &mut begins {
+            (*begins, begin) = (begin, begin + *begins);
+        }
+        for (place, &row) in (0_u64..).zip(rows) {
+            let run = run_of(row);
+            keys.elements_mut()[begins[run]] = (row - first[run]) << 32 | place;
+            begins[run] += 1;
+        }
+        let mut rest = keys.elements_mut::<u64>();
+        let parts = counts.iter().map(|&count| {
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(count);
+            rest = others;
+            part
+        });
+        let parts = Mutex::new(parts.collect::<Vec<_>>().into_iter());
+        crew::together(if count < ALONE { 0 } else { sys::cores() - 1 }, &|| {
+            while let Some(part) = locked(&parts, Iterator::next) {
+                part.sort_unstable();
+            }
+        });
+        drop(parts);
+        Ok(Bucket { keys, counts })
+    }
+
+    /// Reads a bucket: one part of it while the rows of the last part go to their places.
+    fn read(
+        &self,
+        task: &Task,
+        bucket: &Bucket,
+        chunks: &mut VecDeque<Vec<Block>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let batch = usize::try_from(task.job.steps.batch()).unwrap_or(usize::MAX);
+        for (index, (lane, input)) in self.lanes.iter().zip(&task.job.inputs).enumerate() {
+            let row = input.rows.row_bytes();
+            let (file, starts) = &self.runs.files[index];
+            let bounce = bounce(input.budget().limit(), row as u64, file.align());
+            let begins = starts.iter().zip(&self.taken).map(|(start, taken)| start + taken * row as u64);
+            let pieces = begins.zip(bucket.counts.iter().copied());
+            let parts = plan::parts(pieces, row as u64, bounce as u64, file.align());
+            let block = || match Block::counted(input.budget(), bounce)? {
+                Some(block) => Ok(block),
+                None => Block::for_caller(input.budget(), bounce),
+            };
+            let (mut one, mut other) = (block()?, block()?);
+            let mut into: Vec<&mut [u8]> = chunks.iter_mut().map(|blocks| &mut *blocks[index]).collect();
+            let mut keys = bucket.keys.elements::<u64>();
+            let mut last: Option<&Part> = None;
+            for part in parts.iter().map(Some).chain([None]) {
+                let read = || part.map_or(Ok(()), |part| read(lane, input, part, &mut one, interrupt));
+                let scatter =
+                    || last.map_or(keys, |part| scatter(part, &other, row, keys, (&mut into, batch)));
+                let (read, rest) = crew::both(read, scatter);
+                read.unwrap_or(Err(Error::Interrupted))?;
+                keys = rest.ok_or(Error::Interrupted)?;
+                last = part;
+                std::mem::swap(&mut one, &mut other);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a part of a bucket, extent after extent.
+fn read(lane: &Lane, input: &Input, part: &Part, into: &mut Block, interrupt: Interrupt<'_>) -> Result<()> {
+    let mut rest = &mut **into;
+    let read = |extent: &Extent| {
+        let len = usize::try_from(extent.bytes.end - extent.bytes.start).unwrap_or(usize::MAX);
+        let (into, others) = std::mem::take(&mut rest).split_at_mut(len);
+        rest = others;
+        Read { offset: extent.bytes.start, into }
+    };
+    let mut reads: Vec<Read<'_>> = part.iter().map(read).collect();
+    fetch(lane, input.budget(), &mut reads, Gap::Avoided, interrupt)
+}
+
+/// Copies the rows of a part to their places in chunks of `batch` rows; gives the keys that are left.
+fn scatter<'k>(
+    part: &Part,
+    from: &Block,
+    row: usize,
+    mut keys: &'k [u64],
+    (into, batch): (&mut [&mut [u8]], usize),
+) -> &'k [u64] {
+    let far = Far::default();
+    let mut rest = &**from;
+    for extent in part {
+        let len = usize::try_from(extent.bytes.end - extent.bytes.start).unwrap_or(usize::MAX);
+        let (bytes, others) = rest.split_at(len);
+        rest = others;
+        let (mine, left) = keys.split_at(extent.rows);
+        keys = left;
+        for (from, key) in bytes[extent.lead..].chunks_exact(row).zip(mine) {
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half of it is wanted")]
+            let place = *key as u32 as usize;
+            let (chunk, at) = (place / batch, place % batch * row);
+            far.copy(from, &mut into[chunk][at..at + row]);
+        }
+    }
+    keys
+}

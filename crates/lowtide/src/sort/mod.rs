@@ -1,0 +1,175 @@
+//! Shuffled rows of files that are larger than memory, by sorting them on a disk first.
+//!
+//! A row read by itself costs a request; rows that are sorted cost two reads and one write of the whole, in order. Row i
+//! goes to position π⁻¹(i) of the very permutation that a pass without a scratch folder goes through, so both give the
+//! same rows in the same order. [`plan`] is the arithmetic; [`distribute`] reads the file once and writes runs into
+//! [`scratch`] files; [`gather`] reads those, and makes groups of chunks as the engine's reader does.
+
+mod distribute;
+mod gather;
+mod plan;
+mod scratch;
+
+use crate::budget::pool::Block;
+use crate::engine::ahead::Ahead;
+use crate::engine::choose::{Choice, Visit};
+use crate::engine::group::no_inputs;
+use crate::engine::job::{Input, Job, Pass};
+use crate::error::Result;
+use crate::interrupt::Interrupt;
+use crate::order::{Order, Permutation};
+use crate::prefetch::{Pace, Prefetch};
+use crate::size::human;
+use crate::sys;
+use distribute::Task;
+use gather::Gather;
+use plan::{Layout, Share, Work, space};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The chunks of a job: as they are read, or sorted on a disk first.
+#[derive(Debug)]
+pub(crate) enum Coming {
+    Read(Box<Ahead>),
+    Sorted(Box<Sorted>),
+}
+
+impl Coming {
+    /// Sorted in `scratch` first, where that is named and there is something to sort.
+    pub(crate) fn new(job: Job, scratch: Option<&Path>) -> Result<Self> {
+        let Some(folder) = scratch else { return Ok(Self::Read(Box::new(Ahead::new(job)?))) };
+        match Sorted::new(job, folder)? {
+            Ok(sorted) => Ok(Self::Sorted(Box::new(sorted))),
+            Err(job) => Ok(Self::Read(Box::new(Ahead::new(job)?))),
+        }
+    }
+
+    pub(crate) fn job(&self) -> &Job {
+        match self {
+            Self::Read(ahead) => ahead.job(),
+            Self::Sorted(sorted) => &sorted.job,
+        }
+    }
+
+    /// How the last chunk was read; before the first, how it will be.
+    pub(crate) fn choice(&self) -> &Choice {
+        match self {
+            Self::Read(ahead) => ahead.choice(),
+            Self::Sorted(sorted) => &sorted.choice,
+        }
+    }
+
+    /// How many chunks were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        match self {
+            Self::Read(ahead) => ahead.taken(),
+            Self::Sorted(sorted) => sorted.taken,
+        }
+    }
+
+    /// The next chunk, a block for every input; `None` after the last. After an error the next call tries again.
+    pub(crate) fn next(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Vec<Block>>> {
+        match self {
+            Self::Read(ahead) => ahead.next(interrupt),
+            Self::Sorted(sorted) => sorted.next(interrupt),
+        }
+    }
+}
+
+/// Chunks of rows that are sorted in a scratch folder first: when the first of them is asked for.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    job: Arc<Job>,
+    folder: PathBuf,
+    taken: u64,
+    ready: VecDeque<Vec<Block>>,
+    gather: Prefetch<Gather>,
+    choice: Choice,
+}
+
+impl Sorted {
+    /// Gives the job back where there is nothing to sort: no rows, rows of no bytes, or rows of which none fits in a
+    /// run; those come as quickly one by one.
+    fn new(job: Job, folder: &Path) -> Result<std::result::Result<Self, Job>> {
+        let Some((order, layout)) = layout(&job, 0) else { return Ok(Err(job)) };
+        let first = job.inputs.first().ok_or_else(no_inputs)?.choose(Visit::Sequential)?;
+        let job = Arc::new(job);
+        let task = Task::new(job.clone(), order, 0, layout);
+        scratch::has_room(folder, needs(&task))?;
+        let choice = Choice { why: why(&task, folder, &first), ..first };
+        let gather = Prefetch::new(Gather::new(task, folder.to_owned(), choice.why.clone()));
+        Ok(Ok(Self { job, folder: folder.to_owned(), taken: 0, ready: VecDeque::new(), gather, choice }))
+    }
+
+    fn next(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Vec<Block>>> {
+        if let Some(error) = self.job.inputs.iter().find_map(|input| input.data.stop(&|| Ok(())).err()) {
+            self.ready.clear();
+            self.begin(); // its space is given back now
+            return Some(Err(error));
+        }
+        if self.gather.is_parents() && self.ready.is_empty() {
+            // A forked child: the sorting thread is not here, and the runs are the parent's. What was read is here; the
+            // rest of the pass is sorted again.
+            self.begin();
+        }
+        if self.ready.is_empty() {
+            match self.gather.next(Pace::Ahead, interrupt)? {
+                Ok(group) => (self.ready, self.choice) = (group.chunks, group.choice),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let blocks = self.ready.pop_front()?;
+        self.taken += 1;
+        Some(Ok(blocks))
+    }
+
+    /// Begins with the chunk that comes next.
+    fn begin(&mut self) {
+        if let Some((order, layout)) = layout(&self.job, self.taken) {
+            let task = Task::new(self.job.clone(), order, self.taken, layout);
+            self.gather = Prefetch::new(Gather::new(task, self.folder.clone(), self.choice.why.clone()));
+        }
+    }
+}
+
+/// The order of a job's rows, and how they are sorted from step `first` on; `None` where there is nothing to sort.
+fn layout(job: &Job, first: u64) -> Option<(Permutation, Layout)> {
+    let Pass::Exact(order) = &job.pass else { return None };
+    let inputs = &job.inputs;
+    let share = |input: &Input| {
+        let sharing = inputs.iter().filter(|other| other.budget().is(input.budget())).count() as u64;
+        Share { row: input.rows.row_bytes() as u64, limit: input.budget().limit() / sharing.max(1) }
+    };
+    let shares: Vec<Share> = inputs.iter().map(share).collect();
+    let steps = &job.steps;
+    let (rows, count) = (steps.taken(first, u64::MAX), steps.count().saturating_sub(first));
+    if rows == 0 || shares.iter().any(|share| share.row == 0) {
+        return None;
+    }
+    let layout = Layout::new(Work { rows, steps: count, batch: steps.batch() }, &shares)?;
+    Some((order.clone(), layout))
+}
+
+/// Bytes of scratch space.
+fn needs(task: &Task) -> u64 {
+    let (rows, runs) = (task.rows(), task.layout.runs(task.rows()) + 1);
+    let one = |input: &Input| space(rows, input.rows.row_bytes() as u64, runs, sys::page() as u64);
+    task.job.inputs.iter().map(one).sum()
+}
+
+/// What is done, and what it costs, in words.
+fn why(task: &Task, folder: &Path, first: &Choice) -> String {
+    let bytes = |rows: u64| task.job.inputs.iter().map(|input| input.rows.bytes(rows) as u64).sum::<u64>();
+    let (all, mine) = (bytes(task.order.len()), bytes(task.rows()));
+    format!(
+        "rows are sorted in {} first: {} are read and {} written there before the first chunk comes, and read again \
+         while chunks are taken, all of it in large requests ({} runs, {} buckets); {}",
+        folder.display(),
+        human(all),
+        human(mine),
+        task.layout.runs(task.rows()),
+        task.layout.buckets,
+        first.why
+    )
+}

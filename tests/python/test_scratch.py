@@ -1,0 +1,340 @@
+"""``shuffled(scratch=)``: the same rows in the same order, sorted on a disk first; nothing is left behind."""
+
+import ctypes
+import importlib.util
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lowtide
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+REFERENCE = Path(__file__).parents[2] / "crates/lowtide/tests/reference/permutation.py"
+
+
+def permutation(rows, seed, epoch):
+    """The order in plain Python, with a BLAKE3 of its own."""
+    spec = importlib.util.spec_from_file_location("reference", REFERENCE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    row = module.permutation(rows, seed, epoch)
+    return np.array([row(position) for position in range(rows)])
+
+
+def scratch_files(folder):
+    """The files in a folder that we have open, as the kernel names them."""
+    return [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if is_in(folder, link)]
+
+
+@pytest.fixture
+def rows(save):
+    """200,000 rows of 64 bytes, 12 MiB; row i holds i."""
+    return save(np.repeat(np.arange(200_000, dtype="<i4")[:, None], 16, axis=1))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@given(
+    rows=st.integers(0, 14).flatmap(lambda k: st.sampled_from([2**k - 1, 2**k, 2**k + 1])),
+    width=st.integers(1, 90),
+    chunk=st.integers(1, 5000),
+    budget=st.sampled_from([64 << 10, 300 << 10, 4 << 20]),
+    seed=st.integers(0, 2**64 - 1),
+    start=st.floats(0, 1),
+    shard=st.integers(1, 4).flatmap(lambda world: st.tuples(st.integers(0, world - 1), st.just(world))),
+)
+@settings(max_examples=20)
+def test_it_gives_the_rows_that_come_without(folder, rows, width, chunk, budget, seed, start, shard):
+    path = folder / "hypothesis.npy"
+    np.save(path, np.arange(rows * width, dtype="<i2").reshape(rows, width))
+    with lowtide.open(path, budget=budget) as a:
+        words = {
+            "seed": seed,
+            "start": int(start * rows),
+            "rank": shard[0],
+            "world_size": shard[1],
+            "drop_last": True,
+        }
+        try:
+            plain = a.shuffled(chunk, with_rows=True, **words)
+        except (ValueError, MemoryError) as error:
+            with pytest.raises(type(error)):
+                a.shuffled(chunk, scratch=folder, **words)
+            return
+        sorted_first = a.shuffled(chunk, scratch=folder, with_rows=True, **words)
+        for (at, x), (there, y) in itertools.zip_longest(plain, sorted_first, fillvalue=(None, None)):
+            np.testing.assert_array_equal(at, there)
+            np.testing.assert_array_equal(x, y)
+            np.testing.assert_array_equal(x[:, 0], (at * width).astype("<i2"))
+
+
+def test_it_is_the_permutation(rows, disk):
+    a = lowtide.open(rows, budget="2MiB")
+    taken = np.concatenate([chunk[:, 3] for chunk in a.shuffled(777, seed=5, epoch=2, scratch=disk)])
+    np.testing.assert_array_equal(taken, permutation(len(a), 5, 2))
+
+
+def test_several_arrays_and_labels(rows, disk, save):
+    a = lowtide.open(rows, budget="2MiB")
+    labels = lowtide.open(save(np.arange(len(a), dtype="<u8"), "labels.npy"), budget="300KiB")
+    count = 0
+    both = lowtide.zip(a, labels).shuffled(1000, seed=1, scratch=disk, with_rows=True)
+    for at, (x, y) in both:
+        assert (x[:, 7] == at).all()
+        assert (y == at).all()
+        count += len(at)
+    assert count == len(a)
+
+
+def test_epochs_states_and_pickles(rows, disk):
+    a = lowtide.open(rows, budget="2MiB")
+    plain, it = a.shuffled(900, seed=1), a.shuffled(900, seed=1, scratch=disk)
+    for epoch in range(2):
+        for n, (x, y) in enumerate(zip(plain, it, strict=True)):
+            assert (x == y).all()
+            if n == 100:
+                state = it.state_dict()
+                assert state == plain.state_dict()
+                assert state["epoch"] == epoch
+                again = a.shuffled(500, seed=9, scratch=str(disk))
+                again.load_state_dict(state)
+                fresh = a.shuffled(500, seed=9)
+                fresh.load_state_dict(state)
+                assert all((x == y).all() for x, y in itertools.islice(zip(again, fresh, strict=True), 20))
+                copy = pickle.loads(pickle.dumps(it))
+                assert str(disk) in copy.why
+                assert (next(copy) == next(iter(pickle.loads(pickle.dumps(plain))))).all()
+
+
+def test_it_says_what_it_does(rows, disk):
+    a = lowtide.open(rows, budget="2MiB")
+    it = a.shuffled(1000, scratch=disk)
+    assert f"rows are sorted in {disk} first: 12.2 MiB are read and 12.2 MiB written" in it.why
+    mine = a.shuffled(1000, scratch=disk, rank=1, world_size=4)
+    assert "12.2 MiB are read and 3.05 MiB written" in mine.why
+    with pytest.raises(ValueError, match="exclude each other"):
+        a.shuffled(1000, scratch=disk, blocks="auto")
+    with pytest.raises(FileNotFoundError, match="scratch= names a folder"):
+        a.shuffled(1000, scratch=disk / "no")
+    next(it)
+    assert f"rows are sorted in {disk}" in it.why
+
+
+def test_its_files_have_no_names_and_their_space_goes_at_once(rows, disk):
+    def held():
+        return sum(os.stat(f"/proc/self/fd/{fd}").st_blocks for fd in ours) * 512
+
+    a = lowtide.open(rows, budget="2MiB")
+    it = a.shuffled(1000, seed=1, scratch=disk)
+    assert scratch_files(disk) == [], "nothing before the first chunk is asked for"
+    next(it)
+    names = scratch_files(disk)
+    assert names
+    assert all(name.endswith("(deleted)") for name in names)
+    assert list(disk.iterdir()) == []
+    # A descriptor of our own, as a forked child would have it.
+    ours = [open_again(disk)]
+    assert held() > a.nbytes * 0.9
+    del it
+    assert held() == 0
+    assert len(scratch_files(disk)) == 1
+    os.close(ours[0])
+    it = a.shuffled(1000, seed=1, scratch=disk)
+    next(it)
+    ours = [open_again(disk)]
+    a.close()
+    assert held() == 0
+    with pytest.raises(ValueError, match="closed"):
+        next(it)
+    os.close(ours[0])
+    assert scratch_files(disk) == []
+
+
+def open_again(folder):
+    link = next(link for link in Path("/proc/self/fd").iterdir() if is_in(folder, link))
+    return os.open(link, os.O_RDONLY)
+
+
+def is_in(folder, link):
+    try:
+        return os.readlink(link).startswith(f"{folder}/")
+    except OSError:
+        return False
+
+
+def test_a_forked_child_goes_on_by_itself(rows, disk):
+    a = lowtide.open(rows, budget="2MiB")
+    it = a.shuffled(1000, seed=1, scratch=disk)
+    expected = [chunk[:, 0].copy() for chunk in a.shuffled(1000, seed=1)]
+    for n in range(3):
+        assert (next(it)[:, 0] == expected[n]).all()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(30)
+            rest = list(it)
+            assert all((x[:, 0] == y).all() for x, y in zip(rest, expected[3:], strict=True))
+            code = 0
+        finally:
+            os._exit(code)
+    assert all((x[:, 0] == y).all() for x, y in zip(it, expected[3:], strict=True))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+LARGE = """if True:
+    import sys, lowtide
+    path, folder, budget = sys.argv[1:4]
+    a = lowtide.open(path, dtype="<i4", shape=(-1, 16), budget=int(budget), cache="drop")
+    warm = lowtide.open(path, dtype="<i4", shape=(4096, 16), budget="1MiB")
+    for chunk in warm.shuffled(64, scratch=folder): pass
+    warm.close()
+    print("go", flush=True)
+    sys.stdin.readline()
+    for at, chunk in a.shuffled(4096, seed=1, with_rows=True, scratch=folder):
+        assert (chunk[:, 5] == at).all()
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """256 MiB, rows of 64 bytes."""
+    path = tmp_path_factory.mktemp("large") / "rows.bin"
+    with path.open("wb") as file:
+        for start in range(0, 1 << 22, 1 << 18):
+            file.write(np.repeat(np.arange(start, start + (1 << 18), dtype="<i4")[:, None], 16, axis=1))
+        file.flush()
+        os.fsync(file.fileno())
+    yield path
+    path.unlink()
+
+
+def start(large, disk, budget=32 << 20):
+    command = [sys.executable, "-c", LARGE, str(large), str(disk), str(budget)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "go\n"
+    return child
+
+
+def size(path):
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def cached(path):
+    """Bytes of a file in the page cache, or nothing where the kernel does not tell."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return 0
+    span, answer = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    ctypes.CDLL(None, use_errno=True).syscall(451, file, span, answer, 0)
+    os.close(file)
+    return answer[0] * os.sysconf("SC_PAGESIZE")
+
+
+def test_memory_and_page_cache_stay_within_the_budget(large, disk, memory):
+    budget = 32 << 20
+    with start(large, disk, budget) as child:
+        base, most, pages, seen = memory(child.pid), 0, 0, 0
+        child.stdin.write("\n")
+        child.stdin.flush()
+        os.set_blocking(child.stdout.fileno(), False)
+        while not child.stdout.readline():
+            now = memory(child.pid)
+            most = max(most, now["RssAnon"] + now["RssFile"] - base["RssAnon"] - base["RssFile"])
+            folder = Path(f"/proc/{child.pid}/fd")
+            for file in list(folder.iterdir()):
+                if is_in(disk, file):
+                    seen, pages = max(seen, size(file)), max(pages, cached(file))
+            time.sleep(0.002)
+        child.stdin.write("\n")
+        child.stdin.flush()
+    assert seen >= 256 << 20, "the runs were seen"
+    assert most <= budget + (2 << 20)  # a chunk in the caller's hand
+    assert pages <= budget
+
+
+@pytest.mark.parametrize("wait", [0.05, 0.3, pytest.param(None, marks=pytest.mark.heavy)])
+def test_a_kill_leaves_nothing(large, disk, wait):
+    waits = [wait] if wait else np.random.default_rng(0).uniform(0, 1.2, 40)
+    for wait in waits:
+        child = start(large, disk)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        time.sleep(wait)
+        child.kill()
+        child.communicate()
+        assert list(disk.iterdir()) == []
+
+
+def test_a_signal_is_heard_while_rows_are_sorted(large, disk):
+    child = start(large, disk)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    time.sleep(0.1)
+    began = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert child.returncode != 0
+    assert list(disk.iterdir()) == []
+
+
+def test_a_file_that_is_cut_is_an_error_and_goes_on_when_it_is_whole(rows, disk):
+    whole = rows.read_bytes()
+    a = lowtide.open(rows, budget="2MiB", access="read")
+    it = a.shuffled(1000, seed=1, scratch=disk)
+    os.truncate(rows, len(whole) // 2)
+    with pytest.raises(OSError, match="the file was cut"):
+        next(it)
+    rows.write_bytes(whole)
+    assert (next(it) == next(a.shuffled(1000, seed=1))).all()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of 8 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder]).returncode
+    ):
+        pytest.skip("mounting a filesystem takes root")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written(rows, small_disk, save):
+    a = lowtide.open(rows, budget="2MiB")
+    with pytest.raises(OSError, match=r"12\.\d MiB of scratch space are needed, 8 MiB are free there"):
+        a.shuffled(1000, scratch=small_disk)
+    fits = lowtide.open(save(np.zeros((100_000, 16), "<i4"), "fits.npy"), budget="2MiB")
+    it = fits.shuffled(1000, scratch=small_disk)
+    (small_disk / "other").write_bytes(bytes(4 << 20))  # meanwhile
+    with pytest.raises(OSError, match="of scratch space are needed, 4 MiB are free there"):
+        next(it)
+    (small_disk / "other").unlink()
+    assert sum(map(len, it)) == len(fits), "and it goes on when there is room"
+    assert list(small_disk.iterdir()) == []
