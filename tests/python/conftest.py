@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,10 @@ settings.register_profile(
     "lowtide", deadline=None, print_blob=True, derandomize="HYPOTHESIS_RANDOM" not in os.environ
 )
 settings.load_profile("lowtide")
+
+# In a shell's background Ctrl-C is ignored, also by all that is started from here: no test could send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ACCESS = ["map", "remap", "advise", "read", "direct", "auto"]
 

@@ -399,7 +399,7 @@ def test_ctrl_c_is_answered(tmp_path):
         import sys, lowtide, numpy as np
         with lowtide.create(sys.argv[1], "f8", (None, 1 << 20), cache="drop") as w:
             print("ready", flush=True)
-            chunk = np.broadcast_to(np.float32(1), (4096, 1 << 20))  # 32 GiB, cast piece by piece
+            chunk = np.broadcast_to(np.float32(1), (512, 1 << 20))  # 4 GiB, cast piece by piece
             w.append(chunk)
     """
     child = subprocess.Popen(
@@ -412,7 +412,10 @@ def test_ctrl_c_is_answered(tmp_path):
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
     begun = time.perf_counter()
-    _, said = child.communicate(timeout=30)
+    try:
+        _, said = child.communicate(timeout=30)
+    finally:
+        child.kill()
     assert time.perf_counter() - begun < 10
     assert "KeyboardInterrupt" in said
     assert names(tmp_path) == []
