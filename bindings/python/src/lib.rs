@@ -23,6 +23,7 @@ mod loader;
 mod memmap;
 mod notebook;
 mod number;
+mod open;
 mod parts;
 mod pieces;
 mod prepare;
@@ -55,8 +56,8 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<zip::Zip>()?;
     module.add_class::<watch::Watching>()?;
     module.add_class::<watch::Recorded>()?;
-    module.add_function(wrap_pyfunction!(array::open, module)?)?;
-    module.add_function(wrap_pyfunction!(array::reopen, module)?)?;
+    module.add_function(wrap_pyfunction!(open::open, module)?)?;
+    module.add_function(wrap_pyfunction!(open::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(memmap::release, module)?)?;
     module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(prepare::reopen, module)?)?;

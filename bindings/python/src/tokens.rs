@@ -1,11 +1,12 @@
 //! `lowtide.Tokens` and `lowtide.tokens`.
 
 use crate::argument::{self, Word};
-use crate::array::{FINGERPRINT, identity, warn_unguarded, whole};
+use crate::array::{identity, warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
 use crate::loader::{Loader, Wanted};
 use crate::number::{Number, optional};
+use crate::open::FINGERPRINT;
 use crate::ranks::RankWish;
 use crate::text::{Reader, out_of_range};
 use crate::{budget, chunks, dtype, index, notebook, prepare, windows};
