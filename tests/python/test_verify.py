@@ -30,6 +30,12 @@ def test_arrays_are_read_whole(tmp_path):
     assert lowtide.verify(tmp_path / "raw.bin", dtype="float32", shape=(-1, 300))
     with pytest.raises(ValueError, match="rows of 1204 bytes"):
         lowtide.verify(tmp_path / "raw.bin", dtype="float32", shape=(-1, 301))
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        np.save(tmp_path / "parts" / f"{part}.npy", rows[:100])
+    several = lowtide.verify(tmp_path / "parts")
+    assert (several.ok, several.files) == (True, 3)
+    assert lowtide.verify(tmp_path / "parts" / "*.npy").files == 3
     for wrong in (path.read_bytes()[:-1], path.read_bytes() + b"x"):
         path.write_bytes(wrong)
         with pytest.raises((ValueError, OSError), match=r"rows\.npy"):

@@ -27,7 +27,7 @@ pub fn check(
 ) -> Result<Verified> {
     let mut verified = Verified::default();
     let files = if is_array(path, wish) {
-        vec![array(path, wish)?]
+        arrays(path, wish)?
     } else {
         let tokens = tokens(path, wish)?;
         let odd = tokens.warnings().iter().map(|what| Finding { file: path.to_owned(), what: what.clone() });
@@ -53,7 +53,7 @@ pub fn check(
     Ok(verified)
 }
 
-/// Whether an array is meant: by what is said of it, or by NumPy's own header, unless it could as well be tokens.
+/// Whether an array is meant: by what is said of it, or by NumPy's own headers, unless it could as well be tokens.
 fn is_array(path: &Path, wish: &Wish) -> bool {
     use Kind::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let is_token = |kind| matches!(kind, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64);
@@ -62,14 +62,13 @@ fn is_array(path: &Path, wish: &Wish) -> bool {
     }
     let mut head = [0; 16];
     let read = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
-    wish.dialect.is_none()
-        && npy::is_npy(&head[..read])
-        && !Options::new()
-            .open(path)
-            .is_ok_and(|array| array.shape().len() == 1 && is_token(array.dtype().kind()))
+    let opened = Options::new().open(path); // no more than headers
+    let could_be = opened.as_ref().is_ok_and(|a| a.shape().len() == 1 && is_token(a.dtype().kind()));
+    wish.dialect.is_none() && (npy::is_npy(&head[..read]) || opened.is_ok()) && !could_be
 }
 
-fn array(path: &Path, wish: &Wish) -> Result<Whole> {
+/// The files of an array, one or several.
+fn arrays(path: &Path, wish: &Wish) -> Result<Vec<Whole>> {
     let mut options = wish.options(Options::new());
     if let Some(dtype) = wish.dtype {
         options = options.dtype(dtype);
@@ -77,8 +76,12 @@ fn array(path: &Path, wish: &Wish) -> Result<Whole> {
     if let Some(shape) = &wish.shape {
         options = options.shape(shape)?;
     }
-    let array = options.open(path)?; // sizes are as the header says
-    Ok(Whole { path: path.to_owned(), bytes: array.source()?.len(), ids: None })
+    let array = options.open(path)?; // sizes are as the headers say
+    let whole = |path: &Path, bytes| Whole { path: path.to_owned(), bytes, ids: None };
+    Ok(match array.files() {
+        Some(files) => files.iter().map(|file| whole(&file.path, file.len)).collect(),
+        None => vec![whole(path, array.source()?.len())],
+    })
 }
 
 fn tokens(path: &Path, wish: &Wish) -> Result<Tokens> {
