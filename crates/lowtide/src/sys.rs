@@ -69,6 +69,12 @@ pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How many of them are not open now.
+pub fn descriptors_left() -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    descriptor_limit().saturating_sub(open as u64)
+}
+
 /// What `cachestat` fills in: numbers of pages.
 #[repr(C)]
 #[derive(Default)]

@@ -13,7 +13,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What one file adds to the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +89,8 @@ impl Kept {
 const DESCRIPTORS: u64 = 2;
 /// More than this many open files gain nothing.
 const MOST: u64 = 1024;
+/// How long somebody waits for descriptors that others hold, in milliseconds: two or three seconds in all.
+const PAUSES: [u64; 5] = [1, 10, 100, 500, 1000];
 
 impl Files {
     /// Of these parts; empty ones are fine.
@@ -108,8 +112,8 @@ impl Files {
                 })?;
             ends.push(end);
         }
-        // Half of what the process may open is for others.
-        let most = sys::descriptor_limit() / 2 / DESCRIPTORS;
+        // Half of what the process may still open is for others.
+        let most = sys::descriptors_left() / 2 / DESCRIPTORS;
         let most = usize::try_from(most.clamp(1, MOST)).unwrap_or(1);
         Ok(Self { parts, ends, most, kept: Mutex::default() })
     }
@@ -134,9 +138,27 @@ impl Files {
         self.len() == 0
     }
 
-    /// How many files each of so many threads may hold open at once.
-    pub(in crate::store) fn at_once(&self, threads: usize) -> usize {
-        (self.most / threads.max(1)).max(1)
+    /// Runs `read`, which may hold so many files open at once, one of so many threads that do. Where the others hold
+    /// what descriptors there are, it is run again, file by file, when they are done: nothing may be held between.
+    pub(in crate::store) fn read_by<T>(
+        &self,
+        threads: usize,
+        mut read: impl FnMut(usize) -> Result<T>,
+    ) -> Result<T> {
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let mut at_once = (self.most / threads.max(1)).max(1);
+        for pause in PAUSES {
+            match read(at_once) {
+                Err(e) if e.is_for_want_of_descriptors() => {
+                    // Not all at the same time again.
+                    let turn = TURN.fetch_add(1, Ordering::Relaxed) % 4;
+                    std::thread::sleep(Duration::from_millis(pause + pause * u64::from(turn) / 4));
+                    at_once = 1;
+                }
+                done => return done,
+            }
+        }
+        read(1)
     }
 
     /// The open file at `index`; the one that was not used for longest is closed for it.

@@ -226,6 +226,15 @@ impl DirectStore {
         }
     }
 
+    fn read_group(&self, files: &Files, group: &mut [(usize, Vec<Read<'_>>)]) -> Result<()> {
+        let open: Vec<_> = group.iter().map(|(i, _)| direct_file(files, *i)).collect::<Result<_>>()?;
+        let pieces = group
+            .iter_mut()
+            .zip(&open)
+            .flat_map(|((_, reads), file)| reads.iter_mut().map(|read| file.piece(read.again())));
+        self.read_pieces(pieces.collect())
+    }
+
     fn ring(&self, path: &Path, align: usize) -> Result<Ring> {
         Ring::new(DEPTH, Some(self.bounce(align)?)).map_err(|e| Error::io(path, "set io_uring up", e))
     }
@@ -298,16 +307,11 @@ impl Store for DirectStore {
                 self.read_pieces(reads.iter_mut().map(|read| file.piece(read.again())).collect())
             })?,
             Over::Many(files) => {
+                let mut groups = files.split(reads)?;
                 // So many files at once, so that small reads all over them are in flight together.
-                for group in files.split(reads)?.chunks_mut(files.at_once(self.nature().waiting)) {
-                    let open: Vec<_> =
-                        group.iter().map(|(i, _)| direct_file(files, *i)).collect::<Result<_>>()?;
-                    let reads = group
-                        .iter_mut()
-                        .zip(&open)
-                        .flat_map(|((_, reads), file)| reads.iter_mut().map(|read| file.piece(read.again())));
-                    self.read_pieces(reads.collect())?;
-                }
+                files.read_by(self.nature().waiting, |at_once| {
+                    groups.chunks_mut(at_once).try_for_each(|group| self.read_group(files, group))
+                })?;
             }
         }
         Ok(Report::default())

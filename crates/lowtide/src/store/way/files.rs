@@ -53,16 +53,12 @@ impl FilesStore {
         Ok(single.store.clone())
     }
 
-    /// Reads of so many files at once that they can be open together. `None` where that cannot be: they may have
-    /// been read in part.
-    fn read_together(&self, groups: &mut [(usize, Vec<Read<'_>>)]) -> Result<Option<Report>> {
+    /// Reads of so many files at once. `None` where that cannot be: they may have been read in part.
+    fn read_together(&self, groups: &mut [(usize, Vec<Read<'_>>)], at_once: usize) -> Result<Option<Report>> {
         let mut report = Report::default();
-        for group in groups.chunks_mut(self.files.at_once(self.nature().waiting)) {
-            let open: Result<Vec<_>> = group.iter().map(|(index, _)| self.files.open(*index)).collect();
-            let open = match open {
-                Err(e) if e.is_for_want_of_descriptors() => return Ok(None), // one by one, then
-                open => open?,
-            };
+        for group in groups.chunks_mut(at_once) {
+            let open: Vec<_> =
+                group.iter().map(|(index, _)| self.files.open(*index)).collect::<Result<_>>()?;
             let pieces = group.iter_mut().zip(&open).flat_map(|((_, reads), file)| {
                 reads.iter_mut().map(|read| Piece::buffered(file, read.again()))
             });
@@ -93,17 +89,20 @@ impl Store for FilesStore {
         }
         let mut groups = self.files.split(reads)?;
         let together = how.manner == Manner::Together && self.way == Way::Read && self.cache == Cache::Keep;
-        if together
-            && groups.len() > 1
-            && let Some(report) = self.read_together(&mut groups)?
-        {
-            return Ok(report);
-        }
-        let mut report = Report::default();
-        for (index, mut reads) in groups {
-            report += self.store(index)?.read(&mut reads, How { coming: &[], ..how })?;
-        }
-        Ok(report)
+        self.files.read_by(self.nature().waiting, |at_once| {
+            if together
+                && groups.len() > 1
+                && at_once > 1
+                && let Some(report) = self.read_together(&mut groups, at_once)?
+            {
+                return Ok(report);
+            }
+            let mut report = Report::default();
+            for (index, reads) in &mut groups {
+                report += self.store(*index)?.read(reads, How { coming: &[], ..how })?;
+            }
+            Ok(report)
+        })
     }
 }
 
