@@ -47,6 +47,7 @@ def check(answer, windows=WINDOWS, width=2):
     return ways
 
 
+@pytest.mark.heavy
 def test_shuffled_windows_of_a_cold_file(nanogpt):
     page = nanogpt.with_name("bench.html")
     answer = json.loads(bench(nanogpt, *SHAPE, "--seconds", 0.5, "--json", "--html", page))
@@ -77,6 +78,7 @@ def test_shuffled_windows_of_a_cold_file(nanogpt):
         assert any("--seconds" in note for note in answer["notes"])
 
 
+@pytest.mark.heavy
 def test_draws_from_a_folder_of_shards(tmp_path):
     counts = [1_000_000, 300, BLOCK, 900_000]  # the second has few windows, the third none
     for i, count in enumerate(counts):

@@ -115,6 +115,7 @@ def without_rights(tmp_path, systemd=""):
 
 
 @needs_groups
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
 def test_without_rights_it_says_what_could_not_be_shown(tmp_path):
     folder = tmp_path / "data"
@@ -130,6 +131,7 @@ def test_without_rights_it_says_what_could_not_be_shown(tmp_path):
 
 
 @needs_groups
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
 def test_in_a_container_that_is_smaller_than_the_file_its_own_limit_is_enough(tmp_path):
     folder, group = tmp_path / "data", GROUP / f"lowtide-test-{os.getpid()}"
@@ -157,6 +159,7 @@ exec "$@"
 
 
 @needs_groups
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
 @pytest.mark.parametrize("honest", [True, False])
 def test_a_systemd_of_the_user_limits_it_and_is_not_just_believed(tmp_path, honest):

@@ -207,6 +207,7 @@ def run_pytest(folder, text):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.heavy
 def test_the_fixture_fails_what_grows_and_passes_what_does_not(tmp_path):
     done = run_pytest(
         tmp_path,

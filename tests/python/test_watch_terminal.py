@@ -103,6 +103,7 @@ def test_lines_scroll_above_the_chart_and_none_is_lost(columns, rows):
     assert any(line.endswith("peak") for line in screen.shown()), "the last legend has the peaks"
 
 
+@pytest.mark.heavy
 def test_a_former_verdict_does_not_stay_below_a_shorter_one():
     # First a leak, which takes two lines at this width, then none, which takes one.
     program = (
@@ -185,6 +186,7 @@ def tmux(tmp_path):
         terminal.close()
 
 
+@pytest.mark.heavy
 def test_no_line_is_lost_while_the_window_is_resized(tmux):
     terminal = tmux(100, 30, "sh", "-c", LINES.format(count=260))
     terminal.wait("lowtide watch ·")
@@ -205,7 +207,9 @@ def test_no_line_is_lost_while_the_window_is_resized(tmux):
     check(terminal.text(), 260)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
+@pytest.mark.parametrize(
+    "late", [False, pytest.param(True, marks=pytest.mark.heavy)], ids=["at once", "later"]
+)
 @pytest.mark.parametrize(
     ("program", "last_line", "leave"),
     [("less", ":|words", ["q"]), ("vim --clean", "Top", [":q!", "Enter"]), ("top -d 9", "", ["q"])],

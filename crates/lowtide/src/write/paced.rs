@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
 use crate::sys;
+use rustix::fs::FallocateFlags;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -24,6 +25,9 @@ pub(super) const WINDOW: u64 = 8 << 20;
 const _: () = assert!(WINDOW.is_multiple_of(sys::HUGE) && WINDOW >= PIECE as u64);
 /// How many windows are dirty at most, the piece included.
 pub(super) const WINDOWS: u64 = 4;
+/// How much room the disk keeps ahead of a file that grows: as much as there is already, from this on to that.
+const LEAST_AHEAD: u64 = 16 << 20;
+const MOST_AHEAD: u64 = 256 << 20;
 /// How long nobody is asked whether to go on: asking takes Python's lock.
 const ASK: Duration = Duration::from_millis(50);
 
@@ -49,6 +53,8 @@ pub(super) struct Paced {
     /// Whether the system lost something of ours: it says so once, and would not at the end.
     lost: bool,
     asked: Instant,
+    /// Up to where the disk keeps room, of a file that grows; `None` where it does not, or will not.
+    reserved: Option<u64>,
 }
 
 impl Paced {
@@ -67,7 +73,14 @@ impl Paced {
             network,
             lost: false,
             asked: Instant::now(),
+            reserved: None,
         }
+    }
+
+    /// Has the disk keep room ahead of what is written: a file that grows is written as fast then as one whose size was
+    /// known. What is left over goes when the file is cut to its size.
+    pub(super) fn reserve_ahead(&mut self) {
+        self.reserved = Some(0);
     }
 
     pub(super) fn file(&self) -> &File {
@@ -101,6 +114,7 @@ impl Paced {
                 self.asked = Instant::now();
             }
             let end = at + piece.len() as u64;
+            self.make_room(end);
             self.mark(at..end);
             self.file.write_all_at(piece, at).map_err(|error| self.wrong(error))?;
             at = end;
@@ -112,6 +126,18 @@ impl Paced {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the room ahead of a file that grows: a part of what there is already, within bounds.
+    fn make_room(&mut self, end: u64) {
+        let Some(from) = self.reserved.filter(|&reserved| end > reserved && end > LEAST_AHEAD) else { return };
+        let from = from.max(end / LEAST_AHEAD * LEAST_AHEAD);
+        let step = from.clamp(LEAST_AHEAD, MOST_AHEAD);
+        // Nobody sees how long a file is that is all ours, and where its end stays where it is, writing is faster.
+        let how = if self.all_ours { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
+        let kept = rustix::fs::fallocate(&self.file, how, from, step);
+        // A disk that has no room for so much may still have room for what comes, and some filesystems cannot.
+        self.reserved = kept.is_ok().then_some(from + step);
     }
 
     /// Waits until all of it is on the disk.

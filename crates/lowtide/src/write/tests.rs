@@ -125,6 +125,34 @@ fn given_up_it_was_never_there() {
     assert_eq!((names(folder.path()), fs::read(&path).unwrap()), (vec!["rows.npy".into()], old));
 }
 
+/// Room on the disk, in bytes.
+fn taken(path: impl AsRef<Path>) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path).unwrap()) * 512
+}
+
+#[test]
+fn room_that_was_kept_ahead_is_given_back() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(); // not on tmpfs
+    let path = folder.path().join("rows.npy");
+    let dtype: Dtype = "uint8".parse().unwrap();
+    let (row, near) = (vec![7; 1 << 20], 1 << 20);
+    let mut writer = WriteOptions::new().create(&path, dtype, &[None, Some(row.len())]).unwrap();
+    (0..20).for_each(|_| writer.append(&row, &go).unwrap());
+    let ahead = taken(folder.path().join(&names(folder.path())[0]));
+    writer.close().unwrap();
+    let len = 20 * row.len() as u64 + 128;
+    assert_eq!(fs::metadata(&path).unwrap().len(), len);
+    assert!(taken(&path) < len + near, "{}", taken(&path));
+
+    // A file that there was, and a writer that gives up.
+    let mut writer = WriteOptions::new().append(&path).unwrap();
+    (0..20).for_each(|_| writer.append(&row, &go).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2 * len - 128, "others see how long this one is");
+    assert!(taken(&path) > 2 * len + near && ahead > len + near, "room was kept");
+    drop(writer);
+    assert!(taken(&path) < len + near, "{}", taken(&path));
+}
+
 #[test]
 fn what_was_flushed_stays_and_what_a_killed_writer_left_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();

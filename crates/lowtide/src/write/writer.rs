@@ -155,7 +155,10 @@ impl WriteOptions {
             (CacheWish::Drop | CacheWish::Auto, _) => (Cache::Drop, u64::MAX),
         };
         let file = home.file().try_clone().map_err(|error| wrong(&path, "make the file", error))?;
-        let out = Paced::new(file, &path, cache, window, home.is_new());
+        let mut out = Paced::new(file, &path, cache, window, home.is_new());
+        if total.is_none() {
+            out.reserve_ahead();
+        }
         Ok(Writer {
             path,
             growth,
