@@ -130,7 +130,9 @@ impl Paced {
 
     /// Keeps the room ahead of a file that grows: a part of what there is already, within bounds.
     fn make_room(&mut self, end: u64) {
-        let Some(from) = self.reserved.filter(|&reserved| end > reserved && end > LEAST_AHEAD) else { return };
+        let Some(from) = self.reserved.filter(|&reserved| end > reserved && end > LEAST_AHEAD) else {
+            return;
+        };
         let from = from.max(end / LEAST_AHEAD * LEAST_AHEAD);
         let step = from.clamp(LEAST_AHEAD, MOST_AHEAD);
         // Nobody sees how long a file is that is all ours, and where its end stays where it is, writing is faster.
