@@ -30,6 +30,7 @@ mod prepare;
 mod progress;
 mod ranks;
 mod rows_key;
+mod shuffle;
 mod state;
 mod text;
 mod tokens;
@@ -63,6 +64,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prepare::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(verify::again, module)?)?;
+    module.add_function(wrap_pyfunction!(shuffle::shuffle, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::tokens, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(writer::append, module)?)?;

@@ -11,6 +11,7 @@ mod headerless;
 mod info;
 pub mod prepare;
 mod save;
+pub mod shuffle;
 mod signals;
 mod trial;
 mod verify;
@@ -49,6 +50,7 @@ enum Command {
     Watch(watch::Args),
     Prepare(Box<prepare::Args>),
     Verify(verify::Args),
+    Shuffle(shuffle::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
     Completions {
@@ -90,6 +92,7 @@ pub fn main(
         Command::Watch(args) => watch::run(&args, &context),
         Command::Prepare(args) => prepare::run(&args, &context),
         Command::Verify(args) => verify::run(&args, &context),
+        Command::Shuffle(args) => shuffle::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());

@@ -43,6 +43,7 @@ __all__ = [
     "parse_size",
     "prepare",
     "release",
+    "shuffle",
     "tokens",
     "verify",
     "zip",
@@ -1901,6 +1902,59 @@ def tokens(
         >>> made = lowtide.prepare("story.txt", "data", tokenizer="bytes", split_lines=True)
         >>> lowtide.tokens("data")
         <lowtide.Tokens "...train.bin" split=train tokens=50 dtype=uint16 format=nanogpt access=auto>
+    """
+
+def shuffle(
+    inputs: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    dtype: DTypeLike | None = None,
+    shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    offset: int | None = None,
+    budget: _Size | Budget | None = None,
+    overwrite: bool = False,
+    progress: Callable[[dict[str, Any]], object] | None = None,
+) -> dict[str, Any]:
+    """Writes the rows of a file in shuffled order into another, inside a fixed amount of memory.
+
+    The result is what `lowtide.open(path).shuffled(n, seed=seed)` gives, bit for bit. Data is read twice and
+    written twice. Until the new file is whole, a folder beside it holds what was done; killed at any moment,
+    the same call goes on with it, and the result is the same. It appears whole or not at all.
+
+    Args:
+        inputs: A path as for `lowtide.open`; or a list of them, all with the same rows, which are shuffled
+            alike.
+        output: The file to write: `.npy` by its name, else rows and nothing before them. For a list, a folder
+            for files of the same names.
+        seed: Which order, as for `shuffled`.
+        epoch: Which epoch of it.
+        dtype: The type of an element, for files without a header.
+        shape: Their shape; one size may be -1.
+        offset: The byte where their elements begin.
+        budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
+            smaller of 256 MiB and a quarter of the room.
+        overwrite: Replaces files that are there already, once the new ones are whole.
+        progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
+            `total` in bytes, and what was written `before`.
+
+    Returns:
+        A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
+
+    Raises:
+        FileExistsError: The output is there already.
+        OSError: The disk has no room for twice the data, or a file cannot be read or written.
+        ValueError: The inputs have different lengths.
+        MemoryError: A row is too large for the budget.
+
+    Examples:
+        >>> made = lowtide.shuffle("labels.npy", "shuffled.npy", seed=1)
+        >>> made["rows"]
+        1000
+        >>> first = next(lowtide.open("labels.npy").shuffled(1000, seed=1))
+        >>> bool((lowtide.open("shuffled.npy")[...] == first).all())
+        True
     """
 
 def verify(

@@ -105,14 +105,37 @@ impl Runs {
         for (file, row) in files.iter().zip(rows_of()) {
             file.reserve(needs(file, row))?;
         }
-        let ends = vec![0; files.len()];
-        let files: Vec<(Arc<Scratch>, _)> =
-            files.into_iter().map(|file| (Arc::new(file), Vec::new())).collect();
-        for (input, (file, _)) in task.job.inputs.iter().zip(&files) {
+        let runs = Self::over(files);
+        for (input, (file, _)) in task.job.inputs.iter().zip(&runs.files) {
             let weak: Weak<Scratch> = Arc::downgrade(file);
             input.data.goes_with(weak)?;
         }
-        Ok(Self { first: Vec::new(), files, ends, next: 0 })
+        Ok(runs)
+    }
+
+    /// Files that have room for them, and no runs yet.
+    pub(crate) fn over(files: Vec<Scratch>) -> Self {
+        let ends = vec![0; files.len()];
+        let files = files.into_iter().map(|file| (Arc::new(file), Vec::new())).collect();
+        Self { first: Vec::new(), files, ends, next: 0 }
+    }
+
+    /// Runs that were written before, of all rows from each `first` up to the next one, and up to `next`.
+    pub(crate) fn resume(&mut self, first: &[u64], next: u64, rows: &[usize]) {
+        for (at, &begin) in first.iter().enumerate() {
+            let count = first.get(at + 1).copied().unwrap_or(next) - begin;
+            for (((file, starts), end), &row) in self.files.iter_mut().zip(&mut self.ends).zip(rows) {
+                starts.push(*end);
+                *end += (count * row as u64).next_multiple_of(file.align());
+            }
+        }
+        self.first = first.to_vec();
+        self.next = next;
+    }
+
+    /// The first row that is in no run yet.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
     }
 
     /// Takes a run's place, and says where its buffers go.
@@ -312,8 +335,13 @@ fn memory(task: &Task, runs: &Runs) -> Result<Vec<Run>> {
     })
 }
 
-/// Sorts all rows that are in no run yet.
-pub(crate) fn distribute(task: &Task, runs: &mut Runs, interrupt: Interrupt<'_>) -> Result<()> {
+/// Sorts all rows that are in no run yet. After each run that is on the disk, `written` is told.
+pub(crate) fn distribute(
+    task: &Task,
+    runs: &mut Runs,
+    written: &mut dyn FnMut(&Runs) -> Result<()>,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
     let rows = task.order.len();
     if runs.next >= rows {
         return Ok(());
@@ -337,11 +365,14 @@ pub(crate) fn distribute(task: &Task, runs: &mut Runs, interrupt: Interrupt<'_>)
             })
         };
         let write = || full.as_ref().map_or(Ok(()), |(run, at)| run.write(&runs.files, at, interrupt));
-        let (filled, written) = crew::both(take, write);
+        let (filled, on_disk) = crew::both(take, write);
         // What is missing was forked away: the others are in another process.
-        if let Err(error) = written.unwrap_or(Err(Error::Interrupted)) {
+        if let Err(error) = on_disk.unwrap_or(Err(Error::Interrupted)) {
             runs.take_back();
             return Err(error);
+        }
+        if full.is_some() {
+            written(runs)?;
         }
         filled.unwrap_or(Err(Error::Interrupted))?;
         free.extend(full.take().map(|(run, _)| run));

@@ -42,13 +42,15 @@ struct Bucket {
 
 /// The runs, and how far each was taken.
 #[derive(Debug)]
-struct Sorted {
+pub(crate) struct Sorted {
     runs: Runs,
     /// Rows that were taken of each run.
     taken: Vec<u64>,
     /// How the files of the inputs are read.
     lanes: Vec<Arc<Lane>>,
-    way: Way,
+    pub(crate) way: Way,
+    /// The bucket that comes next, where it was planned while the last one was read.
+    planned: Option<Bucket>,
 }
 
 /// Sorts, and then reads bucket by bucket.
@@ -60,7 +62,6 @@ pub(crate) struct Gather {
     runs: Option<Runs>,
     sorted: Option<Sorted>,
     next: u64,
-    planned: Option<Bucket>,
     why: String,
     /// Stacks and lists that are nobody's block: free slabs make way for them.
     uncounted: Option<Lease>,
@@ -79,7 +80,7 @@ impl Produce for Gather {
 
 impl Gather {
     pub(crate) fn new(task: Task, folder: PathBuf, why: String) -> Self {
-        Self { task, folder, runs: None, sorted: None, next: 0, planned: None, why, uncounted: None }
+        Self { task, folder, runs: None, sorted: None, next: 0, why, uncounted: None }
     }
 
     fn bucket(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
@@ -92,7 +93,7 @@ impl Gather {
                 Some(runs) => runs,
                 None => Runs::new(&self.task, &self.folder)?,
             };
-            if let Err(error) = distribute(&self.task, &mut runs, &closed) {
+            if let Err(error) = distribute(&self.task, &mut runs, &mut |_| Ok(()), &closed) {
                 // It goes on with the run that failed; what was closed is not gone on with.
                 self.runs = (!matches!(error, Error::Closed { .. })).then_some(runs);
                 return Err(error);
@@ -101,22 +102,14 @@ impl Gather {
         }
         let Some(sorted) = &mut self.sorted else { return Err(Error::Interrupted) };
         let (task, next) = (&self.task, self.next);
-        let bucket = match self.planned.take() {
-            Some(bucket) => bucket,
-            None => sorted.plan(task, next)?,
-        };
         let mut chunks = chunks(task, next)?;
-        let read = || sorted.read(task, &bucket, &mut chunks, &closed);
-        let plan = || (next + 1 < task.layout.buckets).then(|| sorted.plan(task, next + 1));
-        let (read, plan) = crew::both(read, plan);
-        if let Err(error) = read.unwrap_or(Err(Error::Interrupted)) {
-            self.planned = Some(bucket);
-            return Err(error);
+        let mut into: Vec<Vec<&mut [u8]>> = task.job.inputs.iter().map(|_| Vec::new()).collect();
+        for blocks in &mut chunks {
+            for (into, block) in into.iter_mut().zip(blocks) {
+                into.push(block);
+            }
         }
-        for (taken, count) in sorted.taken.iter_mut().zip(&bucket.counts) {
-            *taken += *count as u64;
-        }
-        self.planned = plan.flatten().and_then(Result::ok); // else it is planned when its turn comes
+        sorted.take(task, next, &mut into, &closed)?;
         let (way, why) = (sorted.way, self.why.clone());
         let choice = Choice { way, cache: Cache::Drop, sure: Sure::Certain, first: None, why };
         self.next += 1;
@@ -144,7 +137,7 @@ fn chunks(task: &Task, bucket: u64) -> Result<VecDeque<Vec<Block>>> {
 }
 
 impl Sorted {
-    fn new(task: &Task, runs: Runs) -> Result<Self> {
+    pub(crate) fn new(task: &Task, runs: Runs) -> Result<Self> {
         let open = |((file, _), input): (&(Arc<Scratch>, Vec<u64>), &Input)| {
             let budget = Some(input.budget().clone());
             let wish = Wish { access: Access::Auto, cache: CacheWish::Drop, budget };
@@ -158,7 +151,40 @@ impl Sorted {
             Ok(lanes) => (Way::Direct, lanes),
             Err(_) => (Way::Read, lanes(Way::Read)?),
         };
-        Ok(Self { taken: vec![0; runs.first.len()], lanes, way, runs })
+        Ok(Self { taken: vec![0; runs.first.len()], lanes, way, runs, planned: None })
+    }
+
+    /// Goes past the buckets before this one: they were taken before.
+    pub(crate) fn skip(&mut self, task: &Task, bucket: u64) -> Result<()> {
+        for earlier in 0..bucket {
+            let counts = self.plan(task, earlier)?.counts;
+            self.taken.iter_mut().zip(counts).for_each(|(taken, count)| *taken += count as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads the next bucket into memory for its steps, a list for every input, while the one after it is planned.
+    pub(crate) fn take(
+        &mut self,
+        task: &Task,
+        number: u64,
+        into: &mut [Vec<&mut [u8]>],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let bucket = match self.planned.take() {
+            Some(bucket) => bucket,
+            None => self.plan(task, number)?,
+        };
+        let read = || self.read(task, &bucket, into, interrupt);
+        let plan = || (number + 1 < task.layout.buckets).then(|| self.plan(task, number + 1));
+        let (read, plan) = crew::both(read, plan);
+        if let Err(error) = read.unwrap_or(Err(Error::Interrupted)) {
+            self.planned = Some(bucket);
+            return Err(error);
+        }
+        self.planned = plan.flatten().and_then(Result::ok); // else it is planned when its turn comes
+        self.taken.iter_mut().zip(&bucket.counts).for_each(|(taken, &count)| *taken += count as u64);
+        Ok(())
     }
 
     /// Which rows a bucket has, in the order in which they lie in the runs.
@@ -212,13 +238,13 @@ impl Sorted {
         &self,
         task: &Task,
         bucket: &Bucket,
-        chunks: &mut VecDeque<Vec<Block>>,
+        into: &mut [Vec<&mut [u8]>],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let batch = usize::try_from(task.job.steps.batch()).unwrap_or(usize::MAX);
-        for (index, (lane, input)) in self.lanes.iter().zip(&task.job.inputs).enumerate() {
+        let lanes = self.lanes.iter().zip(&self.runs.files);
+        for ((input, into), (lane, (file, starts))) in task.job.inputs.iter().zip(into).zip(lanes) {
             let row = input.rows.row_bytes();
-            let (file, starts) = &self.runs.files[index];
             let bounce = bounce(input.budget().limit(), row as u64, file.align());
             let begins = starts.iter().zip(&self.taken).map(|(start, taken)| start + taken * row as u64);
             let pieces = begins.zip(bucket.counts.iter().copied());
@@ -228,13 +254,12 @@ impl Sorted {
                 None => Block::for_caller(input.budget(), bounce),
             };
             let (mut one, mut other) = (block()?, block()?);
-            let mut into: Vec<&mut [u8]> = chunks.iter_mut().map(|blocks| &mut *blocks[index]).collect();
             let mut keys = bucket.keys.elements::<u64>();
             let mut last: Option<&Part> = None;
             for part in parts.iter().map(Some).chain([None]) {
                 let read = || part.map_or(Ok(()), |part| read(lane, input, part, &mut one, interrupt));
                 let scatter =
-                    || last.map_or(keys, |part| scatter(part, &other, row, keys, (&mut into, batch)));
+                    || last.map_or(keys, |part| scatter(part, &other, row, keys, (&mut *into, batch)));
                 let (read, rest) = crew::both(read, scatter);
                 read.unwrap_or(Err(Error::Interrupted))?;
                 keys = rest.ok_or(Error::Interrupted)?;

@@ -7,21 +7,27 @@
 
 mod distribute;
 mod gather;
-mod plan;
+pub(crate) mod plan;
 mod scratch;
+mod work;
+
+pub(crate) use distribute::{Runs, Task, distribute};
+pub(crate) use gather::Sorted;
+pub(crate) use scratch::{Scratch, has_room};
+pub(crate) use work::{Folder, State};
 
 use crate::budget::pool::Block;
+use crate::door::{BUDGET, Words};
 use crate::engine::ahead::Ahead;
 use crate::engine::choose::{Choice, Visit};
 use crate::engine::group::no_inputs;
 use crate::engine::job::{Input, Job, Pass};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::order::{Order, Permutation};
 use crate::prefetch::{Pace, Prefetch};
 use crate::size::human;
 use crate::sys;
-use distribute::Task;
 use gather::Gather;
 use plan::{Layout, Share, Work, space};
 use std::collections::VecDeque;
@@ -32,14 +38,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum Coming {
     Read(Box<Ahead>),
-    Sorted(Box<Sorted>),
+    Sorted(Box<SortedFirst>),
 }
 
 impl Coming {
     /// Sorted in `scratch` first, where that is named and there is something to sort.
     pub(crate) fn new(job: Job, scratch: Option<&Path>) -> Result<Self> {
         let Some(folder) = scratch else { return Ok(Self::Read(Box::new(Ahead::new(job)?))) };
-        match Sorted::new(job, folder)? {
+        match SortedFirst::new(job, folder)? {
             Ok(sorted) => Ok(Self::Sorted(Box::new(sorted))),
             Err(job) => Ok(Self::Read(Box::new(Ahead::new(job)?))),
         }
@@ -79,7 +85,7 @@ impl Coming {
 
 /// Chunks of rows that are sorted in a scratch folder first: when the first of them is asked for.
 #[derive(Debug)]
-pub(crate) struct Sorted {
+pub(crate) struct SortedFirst {
     job: Arc<Job>,
     folder: PathBuf,
     taken: u64,
@@ -88,7 +94,7 @@ pub(crate) struct Sorted {
     choice: Choice,
 }
 
-impl Sorted {
+impl SortedFirst {
     /// Gives the job back where there is nothing to sort: no rows, rows of no bytes, or rows of which none fits in a
     /// run; those come as quickly one by one.
     fn new(job: Job, folder: &Path) -> Result<std::result::Result<Self, Job>> {
@@ -136,12 +142,7 @@ impl Sorted {
 /// The order of a job's rows, and how they are sorted from step `first` on; `None` where there is nothing to sort.
 fn layout(job: &Job, first: u64) -> Option<(Permutation, Layout)> {
     let Pass::Exact(order) = &job.pass else { return None };
-    let inputs = &job.inputs;
-    let share = |input: &Input| {
-        let sharing = inputs.iter().filter(|other| other.budget().is(input.budget())).count() as u64;
-        Share { row: input.rows.row_bytes() as u64, limit: input.budget().limit() / sharing.max(1) }
-    };
-    let shares: Vec<Share> = inputs.iter().map(share).collect();
+    let shares = shares(&job.inputs);
     let steps = &job.steps;
     let (rows, count) = (steps.taken(first, u64::MAX), steps.count().saturating_sub(first));
     if rows == 0 || shares.iter().any(|share| share.row == 0) {
@@ -149,6 +150,27 @@ fn layout(job: &Job, first: u64) -> Option<(Permutation, Layout)> {
     }
     let layout = Layout::new(Work { rows, steps: count, batch: steps.batch() }, &shares)?;
     Some((order.clone(), layout))
+}
+
+/// Rows and budgets of inputs, each budget divided among those that share it.
+pub(crate) fn shares(inputs: &[Input]) -> Vec<Share> {
+    let share = |input: &Input| {
+        let sharing = inputs.iter().filter(|other| other.budget().is(input.budget())).count() as u64;
+        Share { row: input.rows.row_bytes() as u64, limit: input.budget().limit() / sharing.max(1) }
+    };
+    inputs.iter().map(share).collect()
+}
+
+/// That a row is too large for a run.
+pub(crate) fn too_large(shares: &[Share]) -> Error {
+    let largest = shares.iter().max_by_key(|share| share.row);
+    let (row, limit) = largest.map_or((0, 0), |share| (share.row, share.limit));
+    Error::Budget {
+        what: "sorting rows of this size".into(),
+        needs: row.saturating_mul(4).saturating_add(1 << 20),
+        limit,
+        hint: Words::from("take a larger ") + BUDGET,
+    }
 }
 
 /// Bytes of scratch space.

@@ -154,6 +154,17 @@ impl Layout {
     }
 }
 
+/// Rows of a bucket that is written as one piece, wherever it begins on a page.
+pub(crate) fn bucket_rows(rows: u64, inputs: &[Share], align: u64) -> u64 {
+    let fits = |(index, input): (usize, &Share)| {
+        let plan = if index == 0 { PLACED_BYTES } else { 0 };
+        // A block is up to an eighth larger than what it holds.
+        share(input.limit).saturating_sub(3 * align) / (input.row + input.row.div_ceil(8) + plan).max(1)
+    };
+    let most = inputs.iter().enumerate().map(fits).min().unwrap_or(0);
+    most.clamp(1, rows.clamp(1, u64::from(u32::MAX)))
+}
+
 /// Bytes of the runs of one input on the disk: each begins where the disk likes it.
 pub(crate) fn space(rows: u64, row: u64, runs: u64, align: u64) -> u64 {
     (rows.saturating_mul(row) / align).saturating_add(runs + 1).saturating_mul(align)

@@ -29,6 +29,15 @@ pub(crate) struct Scratch {
     align: u64,
     folder: PathBuf,
     generation: u64,
+    stays: Stays,
+}
+
+/// What is left when it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    Nothing,
+    /// A file that has a name, for the next run to go on with.
+    Named,
 }
 
 impl Scratch {
@@ -38,11 +47,38 @@ impl Scratch {
             Error::io(folder, "make a scratch file in the folder", error)
                 .with_hint("scratch= names a folder that can be written to")
         };
-        let file = unnamed(folder).map_err(wrong)?;
+        Ok(Self::over(unnamed(folder).map_err(wrong)?, folder, Stays::Nothing))
+    }
+
+    /// One of a name, which stays: made, or taken up again.
+    pub(crate) fn named(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH);
+        let file = file.map_err(|error| Error::io(path, "make the file", error))?;
+        Ok(Self::over(File::from(file), path, Stays::Named))
+    }
+
+    fn over(file: File, folder: &Path, stays: Stays) -> Self {
         let align = sys::direct_alignment(&file);
         let direct = align.and_then(|_| again(&file, OFlags::RDWR | OFlags::DIRECT).ok());
         let align = align.unwrap_or(1).max(sys::page()) as u64;
-        Ok(Self { file, direct, align, folder: folder.to_owned(), generation: sys::generation() })
+        Self { file, direct, align, folder: folder.to_owned(), generation: sys::generation(), stays }
+    }
+
+    /// What it takes on the disk now.
+    pub(crate) fn held(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        self.file.metadata().map_or(0, |meta| meta.blocks() * 512)
+    }
+
+    /// Waits until all that was written is on the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|error| self.wrong(error))
+    }
+
+    /// Cuts it to its length.
+    pub(crate) fn cut(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|error| self.wrong(error))
     }
 
     /// Every run begins at a multiple of this.
@@ -52,7 +88,9 @@ impl Scratch {
 
     /// Takes its space now, so that a full disk is an error before anything is written.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
-        has_room(&self.folder, bytes)?;
+        if self.stays == Stays::Nothing {
+            has_room(&self.folder, bytes)?;
+        }
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => Err(self.full(bytes)),
@@ -109,7 +147,7 @@ impl Scratch {
 impl LetGo for Scratch {
     fn let_go(&self) {
         // A forked child has it open too, and would keep its space; and a child does not take it from its parent.
-        if self.generation == sys::generation() {
+        if self.stays == Stays::Nothing && self.generation == sys::generation() {
             let _ = self.file.set_len(0);
         }
     }
@@ -197,8 +235,8 @@ mod tests {
         }
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
         let file = named_for_a_moment(folder.path(), flags, Mode::RUSR | Mode::WUSR).unwrap();
-        let buffered =
-            Scratch { file, direct: None, align: 4096, folder: folder.path().into(), generation: 0 };
+        let mut buffered = Scratch::over(file, folder.path(), Stays::Nothing);
+        buffered.direct = None;
         for scratch in [Scratch::create(folder.path()).unwrap(), buffered] {
             scratch.reserve(24 << 20).unwrap();
             scratch.write(&block, 12 << 20, &|| Ok(())).unwrap();
