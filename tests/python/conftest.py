@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,28 @@ def memory():
         return {name: int(kib) << 10 for name, kib in re.findall(r"^(Rss\w+|VmPTE):\s+(\d+) kB", text, re.M)}
 
     return read
+
+
+@pytest.fixture
+def peak():
+    """The most memory that a command ever had, by the kernel's own account, and how it ended.
+
+    Not by getrusage: there a child begins with what its parent had.
+    """
+
+    def run(command):
+        most = 0
+        with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL) as child:
+            while child.poll() is None:
+                status = Path(f"/proc/{child.pid}/status").read_text()
+                name = status.split("Name:")[1].split()[0]
+                if "VmHWM:" in status and name == Path(command[0]).name[:15]:
+                    most = max(most, int(status.split("VmHWM:")[1].split()[0]) << 10)
+                time.sleep(0.005)
+        assert child.returncode == 0
+        return most
+
+    return run
 
 
 def _same(got, want):

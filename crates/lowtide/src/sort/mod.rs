@@ -13,7 +13,7 @@ mod work;
 
 pub(crate) use distribute::{Runs, Task, distribute};
 pub(crate) use gather::Sorted;
-pub(crate) use scratch::{Scratch, has_room};
+pub(crate) use scratch::{Scratch, Whose, has_room};
 pub(crate) use work::{Folder, State};
 
 use crate::budget::pool::Block;

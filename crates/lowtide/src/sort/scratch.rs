@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What is written at once: a disk shares it among its queues, and somebody is asked after each whether to go on.
@@ -30,6 +30,13 @@ pub(crate) struct Scratch {
     folder: PathBuf,
     generation: u64,
     stays: Stays,
+}
+
+/// Who may read a file that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Mine,
+    Everybodys,
 }
 
 /// What is left when it is dropped.
@@ -51,11 +58,21 @@ impl Scratch {
     }
 
     /// One of a name, which stays: made, or taken up again.
-    pub(crate) fn named(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH);
+    pub(crate) fn named(path: &Path, whose: Whose) -> Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = match whose {
+            Whose::Mine => Mode::RUSR | Mode::WUSR,
+            Whose::Everybodys => Mode::from_raw_mode(0o666), // as the umask has it
+        };
+        let file = rustix::fs::open(path, flags, mode);
         let file = file.map_err(|error| Error::io(path, "make the file", error))?;
         Ok(Self::over(File::from(file), path, Stays::Named))
+    }
+
+    /// Device and inode.
+    pub(crate) fn id(&self) -> Result<(u64, u64)> {
+        let meta = self.file.metadata().map_err(|error| self.wrong(error))?;
+        Ok((meta.dev(), meta.ino()))
     }
 
     fn over(file: File, folder: &Path, stays: Stays) -> Self {
@@ -67,7 +84,6 @@ impl Scratch {
 
     /// What it takes on the disk now.
     pub(crate) fn held(&self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
         self.file.metadata().map_or(0, |meta| meta.blocks() * 512)
     }
 

@@ -1,10 +1,15 @@
 //! The folder in which files are sorted until they are whole: a lock, and a state that says how far it is.
 
 use crate::error::{Error, Result};
-use crate::write::{replace, sync_folder};
+use crate::write::{hidden, replace, sync_folder};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
@@ -23,8 +28,8 @@ pub(crate) struct State {
     pub(crate) next: u64,
     /// Buckets that are in the new files.
     pub(crate) buckets: u64,
-    /// The new files are whole, and have only to get their names.
-    pub(crate) whole: bool,
+    /// The new files are whole, and have only to get their names: device and inode of each.
+    pub(crate) whole: Option<Vec<(u64, u64)>>,
 }
 
 /// A folder that nobody else has.
@@ -32,8 +37,11 @@ pub(crate) struct State {
 pub(crate) struct Folder {
     path: PathBuf,
     /// Locked, until it is closed.
-    _lock: File,
+    _lock: OwnedFd,
 }
+
+/// Where the state is.
+const STATE: &str = "state.json";
 
 impl Folder {
     /// The one beside a file that is to be made; made, if there is none.
@@ -41,23 +49,44 @@ impl Folder {
         let name = output.file_name().ok_or_else(|| {
             Error::argument(format!("{}: a folder, not a file", output.display()), "name the file to write")
         })?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(".shuffling");
-        let path = output.with_file_name(hidden);
-        let wrong = |error| Error::io(&path, "make the folder", error);
-        match fs::create_dir(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(wrong(error)),
-            _ => {}
-        }
-        let lock = File::open(&path).map_err(wrong)?;
-        if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Error::io(output, "write the file", io::Error::from_raw_os_error(libc::EBUSY))
-                .with_hint(
+        let path = output.with_file_name(hidden(name, ".shuffling"));
+        let busy = |hint| {
+            let error = io::Error::from_raw_os_error(libc::EBUSY);
+            Error::io(output, "write the file", error).with_hint(hint)
+        };
+        for _ in 0..100 {
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io(&path, "make the folder", error));
+                }
+                _ => {}
+            }
+            // A link leads to what is not ours.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let lock = match rustix::fs::open(&path, flags, Mode::empty()) {
+                Err(Errno::NOENT) => continue,
+                Err(error) => {
+                    let hint = "what has this name is in the way, and no shuffle made it";
+                    return Err(Error::io(&path, "open the folder", error).with_hint(hint));
+                }
+                Ok(lock) => lock,
+            };
+            // A filesystem without locks has shuffles that do not meet.
+            if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                return Err(busy(
                     "another process is shuffling into it: wait for it, or stop it and run this again",
                 ));
+            }
+            let ours = rustix::fs::fstat(&lock);
+            let ours = ours.map_err(|error| Error::io(&path, "look at the folder", error))?;
+            // Between opening and locking, the other shuffle may have taken it away.
+            if fs::symlink_metadata(&path)
+                .is_ok_and(|named| (named.dev(), named.ino()) == (ours.st_dev, ours.st_ino))
+            {
+                return Ok(Self { path, _lock: lock });
+            }
         }
-        Ok(Self { path, _lock: lock })
+        Err(busy("other shuffles take its place again and again"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -69,49 +98,91 @@ impl Folder {
         self.path.join(format!("{index}.{what}"))
     }
 
-    /// Whether there is something to go on with.
-    pub(crate) fn has_state(&self) -> bool {
-        self.path.join("state.json").exists()
+    /// Whether a file in it is there, with at least so many bytes, and is nobody else's.
+    pub(crate) fn has(&self, index: usize, what: &str, bytes: u64) -> bool {
+        let meta = fs::symlink_metadata(self.file(index, what));
+        meta.is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && meta.len() >= bytes)
     }
 
-    /// What an earlier call has done of the same; of anything else all is taken away.
+    /// Whether there is something to go on with.
+    pub(crate) fn has_state(&self) -> bool {
+        self.path.join(STATE).exists()
+    }
+
+    /// What an earlier call has done of the same.
     pub(crate) fn state(&self, print: &str) -> Option<State> {
-        let text = fs::read(self.path.join("state.json")).ok();
-        let state: Option<State> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        state.filter(|state| state.version == VERSION && state.print == print && state.is_sound())
+        let path = self.path.join(STATE);
+        // A pipe of that name would have us wait for ever.
+        if !fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            return None;
+        }
+        let state: Option<State> = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        state.filter(|state| state.version == VERSION && state.print == print)
     }
 
     /// Takes away what is in it, and begins.
     pub(crate) fn begin(&self, print: String, batch: u64) -> Result<State> {
-        let wrong = |error| Error::io(&self.path, "empty the folder", error);
-        for entry in fs::read_dir(&self.path).map_err(wrong)? {
-            fs::remove_file(entry.map_err(wrong)?.path()).map_err(wrong)?;
-        }
+        self.empty()?;
         Ok(State { version: VERSION, print, batch, ..State::default() })
     }
 
     pub(crate) fn save(&self, state: &State) -> Result<()> {
         let text = serde_json::to_vec(state).map_err(|error| Error::Bug { what: error.to_string() })?;
-        replace(&self.path.join("state.json"), &text)
+        replace(&self.path.join(STATE), &text)
     }
 
-    /// Takes all of it away: the state last, so that a kill in the middle is noticed.
-    pub(crate) fn remove(self, files: usize) -> Result<()> {
-        for index in 0..files {
-            let _ = fs::remove_file(self.file(index, "runs"));
+    /// Nobody goes on with it.
+    pub(crate) fn forget(&self) -> Result<()> {
+        match fs::remove_file(self.path.join(STATE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(&self.path, "empty the folder", error))
+            }
+            _ => Ok(()),
         }
-        fs::remove_dir_all(&self.path).map_err(|error| Error::io(&self.path, "remove the folder", error))?;
-        sync_folder(&self.path);
+    }
+
+    /// Takes away what is ours in it: the state first, so that nobody goes on with half of it.
+    fn empty(&self) -> Result<()> {
+        self.forget()?;
+        let wrong = |error| Error::io(&self.path, "empty the folder", error);
+        for entry in fs::read_dir(&self.path).map_err(wrong)? {
+            let entry = entry.map_err(wrong)?;
+            if is_ours(&entry.file_name()) {
+                fs::remove_file(entry.path()).map_err(wrong)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all of it away. Where somebody has put something of his own into it, that stays, and so does the folder.
+    pub(crate) fn remove(self) -> Result<()> {
+        self.empty()?;
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOTEMPTY) => {
+                return Err(Error::io(&self.path, "remove the folder", error));
+            }
+            _ => sync_folder(&self.path),
+        }
         Ok(())
     }
 }
 
+/// Whether a shuffle makes files of this name.
+fn is_ours(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let numbered = name.strip_suffix(".runs").or_else(|| name.strip_suffix(".new"));
+    name.starts_with(STATE) || numbered.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 impl State {
-    /// Whether it can be what it says: somebody may have written into it.
-    fn is_sound(&self) -> bool {
+    /// Whether it can be what it says, of so many rows: somebody may have written into it.
+    pub(crate) fn fits(&self, rows: u64) -> bool {
         let ordered = self.first.is_sorted_by(|a, b| a < b);
+        let begins = self.first.first().map_or(self.next == 0, |&first| first == 0);
         let last = self.first.last().is_none_or(|&last| last < self.next);
-        self.batch > 0 && ordered && last && self.first.first().is_none_or(|&first| first == 0)
+        let sound = self.batch > 0 && ordered && begins && last && self.next <= rows;
+        // New files are written once all rows are in runs.
+        sound && (self.buckets == 0 || self.next == rows && self.buckets <= rows.div_ceil(self.batch))
     }
 }
 
@@ -132,11 +203,40 @@ mod tests {
         drop(work);
         let work = Folder::beside(&output).unwrap();
         assert_eq!((work.state("a"), work.state("b")), (Some(state.clone()), None));
-        for lie in [vec![0, 40], vec![5], vec![0, 20, 20]] {
-            work.save(&State { first: lie, ..state.clone() }).unwrap();
-            assert_eq!(work.state("a"), None);
+        assert!(state.fits(35) && state.fits(100) && !state.fits(30));
+        for lie in [vec![0, 40], vec![5], vec![0, 20, 20], vec![]] {
+            assert!(!State { first: lie, ..state.clone() }.fits(100));
         }
-        work.remove(1).unwrap();
+        assert!(State { buckets: 4, ..state.clone() }.fits(35), "the fourth bucket has five rows");
+        assert!(!State { buckets: 5, ..state.clone() }.fits(35));
+        assert!(!State { buckets: 1, ..state.clone() }.fits(100), "not all rows are in runs");
+        assert!(!State { batch: 0, ..state.clone() }.fits(100));
+        fs::write(work.path().join("0.runs"), b"1234").unwrap();
+        assert!(work.has(0, "runs", 4) && !work.has(0, "runs", 5) && !work.has(0, "new", 0));
+        work.remove().unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (output, dear) = (folder.path().join("out.npy"), folder.path().join("dear"));
+        fs::create_dir(&dear).unwrap();
+        fs::write(dear.join("0.runs"), b"mine").unwrap();
+        std::os::unix::fs::symlink(&dear, folder.path().join(".out.npy.shuffling")).unwrap();
+        let told = Folder::beside(&output).unwrap_err().to_string();
+        assert!(told.contains("is in the way"), "{told}");
+        assert_eq!(fs::read(dear.join("0.runs")).unwrap(), b"mine");
+        fs::remove_file(folder.path().join(".out.npy.shuffling")).unwrap();
+        let work = Folder::beside(&output).unwrap();
+        for name in ["notes", "x.runs", "3.new", "state.json.7-0.tmp"] {
+            fs::write(work.path().join(name), b"").unwrap();
+        }
+        let path = work.path().to_owned();
+        work.begin("a".into(), 1).unwrap();
+        work.remove().unwrap();
+        let mut left: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["notes", "x.runs"]);
     }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -106,22 +106,7 @@ impl Draft {
     /// [`Error::Io`] as the system has it. Where something has the name by now, the part is left.
     pub(super) fn name(&mut self, existing: Existing) -> Result<()> {
         let Self { folder, part, name, .. } = &*self;
-        let replace = || rustix::fs::renameat(folder, part, folder, name);
-        let renamed = match existing {
-            Existing::Replace => replace(),
-            Existing::Refuse => {
-                match rustix::fs::renameat_with(folder, part, folder, name, RenameFlags::NOREPLACE) {
-                    // Not on every filesystem.
-                    Err(Errno::INVAL | Errno::NOSYS) => {
-                        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                            Ok(_) => Err(Errno::EXIST),
-                            Err(_) => replace(),
-                        }
-                    }
-                    renamed => renamed,
-                }
-            }
-        };
+        let renamed = name_as((folder, part), (folder, name), existing);
         if let Err(error) = renamed {
             let told = wrong(&self.target, "give the file its name", error.into());
             if error == Errno::EXIST || error == Errno::ISDIR {
@@ -163,6 +148,29 @@ impl Drop for Draft {
     }
 }
 
+/// Gives a file another name, whatever or only if nothing has it.
+pub(super) fn name_as<F: AsFd>(
+    (folder, from): (F, impl AsRef<Path>),
+    (to_folder, to): (F, impl AsRef<Path>),
+    existing: Existing,
+) -> rustix::io::Result<()> {
+    let (folder, to_folder, from, to) = (folder.as_fd(), to_folder.as_fd(), from.as_ref(), to.as_ref());
+    let replace = || rustix::fs::renameat(folder, from, to_folder, to);
+    if existing == Existing::Replace {
+        return replace();
+    }
+    match rustix::fs::renameat_with(folder, from, to_folder, to, RenameFlags::NOREPLACE) {
+        // Not on every filesystem.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(to_folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(_) => replace(),
+            }
+        }
+        renamed => renamed,
+    }
+}
+
 /// The folder that a file is in, and its name there.
 fn split(target: &Path) -> Result<(&Path, &OsStr)> {
     let Some(name) = target.file_name() else {
@@ -174,15 +182,20 @@ fn split(target: &Path) -> Result<(&Path, &OsStr)> {
 
 /// What a file is called until it is whole.
 fn part_name(name: &OsStr) -> OsString {
+    hidden(name, ".lowtide")
+}
+
+/// A hidden name that goes with a file's.
+pub(crate) fn hidden(name: &OsStr, ending: &str) -> OsString {
     /// What most filesystems allow.
     const LONGEST: usize = 255;
-    let mut part = OsString::from(".");
-    part.push(name);
-    part.push(".lowtide");
-    if part.len() > LONGEST {
-        part = format!(".{}.lowtide", &blake3::hash(name.as_bytes()).to_hex()[..32]).into();
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(ending);
+    if hidden.len() > LONGEST {
+        hidden = format!(".{}{ending}", &blake3::hash(name.as_bytes()).to_hex()[..32]).into();
     }
-    part
+    hidden
 }
 
 /// Where the part of a file would be.

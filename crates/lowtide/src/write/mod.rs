@@ -19,7 +19,9 @@ mod writer;
 
 pub use append::Append;
 pub use draft::Existing;
+pub(crate) use draft::hidden;
 pub(crate) use home::is_being_appended_to;
+pub(crate) use whole::name_as;
 pub use whole::{rename, replace, sync_folder};
 pub use writer::{Part, Place, WriteOptions, Writer};
 

@@ -1,6 +1,8 @@
 //! A file that a reader sees as it was or as it becomes, never in part.
 
+use super::draft::{self, Existing};
 use crate::error::{Error, Result};
+use rustix::fs::CWD;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -32,6 +34,24 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 /// [`Error::Io`] as the system has it.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).map_err(|error| Error::io(to, "give the file its name", error))?;
+    sync_folder(to);
+    Ok(())
+}
+
+/// Gives a file that is synced its name, with the permissions of the one that it replaces, and syncs the folder.
+///
+/// # Errors
+/// [`Error::Io`] as the system has it, also where something has the name by now and is not to be replaced.
+pub(crate) fn name_as(from: &Path, to: &Path, existing: Existing) -> Result<()> {
+    if let Ok(old) = std::fs::symlink_metadata(to)
+        && old.is_file()
+    {
+        let _ = std::fs::set_permissions(from, old.permissions());
+    }
+    draft::name_as((CWD, from), (CWD, to), existing).map_err(|error| {
+        Error::io(to, "give the file its name", error)
+            .with_hint("what was written is whole: take away what has the name, and run this again")
+    })?;
     sync_folder(to);
     Ok(())
 }

@@ -6,8 +6,9 @@ mod files;
 pub use file::OneFile;
 pub use files::{Files, Part};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sys;
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +59,23 @@ impl Source {
         match self {
             Self::File(file) => Ok(file.clone()),
             Self::Files(files) => files.open(0),
+        }
+    }
+
+    /// Every file, as it is now.
+    ///
+    /// # Errors
+    /// What the system says, such as that one is not there any more.
+    pub(crate) fn each_file(&self, f: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
+        let mut tell = |path: &Path, meta: std::io::Result<Metadata>| {
+            f(path, &meta.map_err(|error| Error::io(path, "look at the file", error))?);
+            Ok(())
+        };
+        match self {
+            Self::File(file) => tell(file.path(), file.file().metadata()),
+            Self::Files(files) => {
+                files.parts().iter().try_for_each(|part| tell(&part.path, std::fs::metadata(&part.path)))
+            }
         }
     }
 }

@@ -1,0 +1,233 @@
+//! Files whose rows are those of others in shuffled order: what `shuffled(seed)` gives, written down.
+//!
+//! Two reads and two writes of the data. All that is written stays in a folder beside the result until that is whole:
+//! the runs, the new files, and a state that says how far both are. Killed at any moment, the next call goes on. What
+//! comes out is a function of the rows and the seed alone, so it is the same, byte for byte.
+
+mod pages;
+mod work;
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::format::Order as AxisOrder;
+use crate::interrupt::Interrupt;
+use crate::sort::{Folder, State};
+use crate::write::{Existing, name_as};
+use crate::zip::Zip;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use work::Files;
+
+/// Rows of some files, to be written in shuffled order.
+#[derive(Clone, Debug)]
+pub struct ShuffleFiles {
+    /// The files, all of them by the same permutation. Everything stays inside the budget that they were opened with.
+    pub arrays: Vec<Array>,
+    /// What to write, a file for each, all in one folder: `.npy` by its name, else rows and nothing before them.
+    pub outputs: Vec<PathBuf>,
+    /// Another seed, another order: that of a [`Shuffle`](crate::Shuffle).
+    pub seed: u64,
+    /// Another epoch, another order.
+    pub epoch: u64,
+    /// What happens to files that are there already.
+    pub existing: Existing,
+}
+
+/// How far a shuffle of files is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sorting {
+    /// What is being written.
+    pub step: SortStep,
+    /// Bytes that were written, in runs and in the new files.
+    pub written: u64,
+    /// How many there will be: twice the data.
+    pub total: u64,
+    /// How many of them an earlier call has written, which was killed.
+    pub before: u64,
+}
+
+/// What is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortStep {
+    /// Runs: rows, sorted by where they go.
+    Runs,
+    /// The new files.
+    Rows,
+}
+
+/// What a shuffle of files has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shuffled {
+    /// The new files.
+    pub files: Vec<PathBuf>,
+    /// Rows of each.
+    pub rows: u64,
+    /// Bytes of all rows.
+    pub bytes: u64,
+    /// How many of twice as many bytes an earlier call had written.
+    pub before: u64,
+}
+
+impl ShuffleFiles {
+    /// Does it, or goes on with it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where the arrays do not have the same rows, [`Error::Io`] where a file is there already, the
+    /// disk has no room, or something cannot be read or written, [`Error::Format`] where a file was changed meanwhile.
+    pub fn run(&self, progress: &mut dyn FnMut(Sorting), interrupt: Interrupt<'_>) -> Result<Shuffled> {
+        self.check()?;
+        let first = self.outputs.first().ok_or_else(|| Error::argument("there is nothing to shuffle", ""))?;
+        let (folder, print) = (Folder::beside(first)?, self.print()?);
+        let answer = self.run_in(&folder, &print, progress, interrupt);
+        if answer.is_ok() || !folder.has_state() {
+            folder.remove()?; // whole, or refused before anything was done
+        }
+        answer
+    }
+
+    fn run_in(
+        &self,
+        folder: &Folder,
+        print: &str,
+        progress: &mut dyn FnMut(Sorting),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Shuffled> {
+        let (rows, bytes) = (self.arrays[0].rows(), self.arrays.iter().map(Array::nbytes).sum());
+        let state = folder.state(print);
+        let before = if state.as_ref().is_some_and(|state| self.is_whole(folder, state)) {
+            2 * bytes
+        } else {
+            self.outputs.iter().try_for_each(|output| self.may_write(output))?;
+            let state = state.filter(|state| state.whole.is_none());
+            let files = Files::new(self, folder, state, print.to_owned())?;
+            let before = files.written();
+            files.run(&|| self.unchanged(folder, print), progress, interrupt)?;
+            before
+        };
+        for (index, output) in self.outputs.iter().enumerate() {
+            let made = folder.file(index, "new");
+            // One that has its name already got it from an earlier call.
+            if made.exists() {
+                name_as(&made, output, self.existing)?;
+            }
+        }
+        Ok(Shuffled { files: self.outputs.clone(), rows, bytes, before })
+    }
+
+    /// Whether an earlier call has made all files, and each of them is there, under its name or waiting for it.
+    fn is_whole(&self, folder: &Folder, state: &State) -> bool {
+        let Some(ids) = &state.whole else { return false };
+        let is = |path: &Path, id| {
+            std::fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == id)
+        };
+        let made = ids.iter().zip(&self.outputs).enumerate();
+        ids.len() == self.outputs.len()
+            && made
+                .into_iter()
+                .all(|(index, (&id, output))| is(&folder.file(index, "new"), id) || is(output, id))
+    }
+
+    /// Bytes that are needed on the disk beside what is there: the new files, and as much again until they are whole.
+    pub fn space(&self) -> u64 {
+        self.arrays.iter().map(|array| 2 * array.nbytes()).sum()
+    }
+
+    fn check(&self) -> Result<()> {
+        Zip::new(self.arrays.clone())?;
+        if self.arrays.len() != self.outputs.len() {
+            return Err(Error::argument(
+                format!("{} files are to be made of {}", self.outputs.len(), self.arrays.len()),
+                "as many as there are",
+            ));
+        }
+        let folder = self.outputs[0].parent();
+        if self.outputs.iter().any(|output| output.parent() != folder) {
+            return Err(Error::argument("files that are made together belong in one folder", ""));
+        }
+        for (at, output) in self.outputs.iter().enumerate() {
+            if self.outputs[..at].contains(output) {
+                return Err(Error::argument(format!("{} would be made twice", output.display()), ""));
+            }
+        }
+        let fortran = |array: &&Array| array.layout().order == AxisOrder::Fortran;
+        if let Some(array) = self.arrays.iter().find(fortran) {
+            return Err(Error::unsupported(
+                format!("{}: a row of a Fortran-ordered file is all over it", array.path().display()),
+                "write it in C order first: np.save(..., np.ascontiguousarray(a)), or chunk by chunk",
+            ));
+        }
+        Ok(())
+    }
+
+    fn may_write(&self, output: &Path) -> Result<()> {
+        let refuse = |error, hint: &'static str| {
+            let error = std::io::Error::from_raw_os_error(error);
+            Err(Error::io(output, "write the file", error).with_hint(hint))
+        };
+        let there = std::fs::metadata(output);
+        if let Ok(there) = &there {
+            let (mut same, id) = (false, |meta: &Metadata| (meta.dev(), meta.ino()));
+            self.each_file(&mut |_, meta| same |= id(meta) == id(there))?;
+            if same {
+                return refuse(libc::EEXIST, "the result takes another name than what it is made of");
+            }
+        }
+        match (there, std::fs::symlink_metadata(output), self.existing) {
+            (Ok(meta), ..) if meta.is_dir() => refuse(libc::EISDIR, "name a file in it"),
+            (Ok(meta), ..) if !meta.is_file() => {
+                refuse(libc::EINVAL, "this is no regular file, and cannot be replaced")
+            }
+            (_, Ok(_), Existing::Refuse) => {
+                refuse(libc::EEXIST, "overwrite=True, --overwrite: it is replaced")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All files that are read, as they are now.
+    fn each_file(&self, f: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
+        for array in &self.arrays {
+            array.data().source()?.each_file(f)?;
+        }
+        Ok(())
+    }
+
+    /// Stands for what is made: the files as they are now, the order, and the names.
+    fn print(&self) -> Result<String> {
+        let mut print = blake3::Hasher::new();
+        let mut text = |text: &str| {
+            print.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        };
+        text(&format!("seed {} epoch {}", self.seed, self.epoch));
+        for (array, output) in self.arrays.iter().zip(&self.outputs) {
+            let (shape, dtype) = (array.shape(), array.dtype().numpy_str());
+            text(&format!(
+                "{} {shape:?} {dtype} {} {}",
+                output.display(),
+                array.layout().offset,
+                array.fingerprint()?
+            ));
+        }
+        self.each_file(&mut |path, meta| {
+            let (size, changed) = (meta.len(), (meta.mtime(), meta.mtime_nsec()));
+            text(&format!("{} {} {} {size} {changed:?}", path.display(), meta.dev(), meta.ino()));
+        })?;
+        Ok(print.finalize().to_hex()[..32].to_owned())
+    }
+
+    /// That the files which were read are what they were at the beginning.
+    fn unchanged(&self, folder: &Folder, print: &str) -> Result<()> {
+        if self.print()? == print {
+            return Ok(());
+        }
+        folder.forget()?;
+        Err(Error::Format {
+            path: self.arrays[0].path().to_owned(),
+            offset: 0,
+            expected: "the file as it was when the shuffle began".into(),
+            found: "one that was written to meanwhile".into(),
+            hint: "run it again when nobody writes".into(),
+        })
+    }
+}

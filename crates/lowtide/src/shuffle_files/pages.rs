@@ -1,0 +1,99 @@
+//! Rows on their way into a new file, from page to page: the file is written past the page cache.
+
+use crate::Budget;
+use crate::budget::pool::Block;
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::sort::Scratch;
+
+/// A file that is being made.
+pub(super) struct Output {
+    pub(super) file: Scratch,
+    /// What stands before the rows.
+    pub(super) header: Vec<u8>,
+    pub(super) row: usize,
+}
+
+impl Output {
+    /// Bytes of the whole file.
+    pub(super) fn len(&self, rows: u64) -> u64 {
+        self.at(rows)
+    }
+
+    /// Where a row begins.
+    pub(super) fn at(&self, row: u64) -> u64 {
+        self.header.len() as u64 + row * self.row as u64
+    }
+
+    /// What stands on the page of a row before it; whole pages before that are written, if they are the header's.
+    pub(super) fn head(&self, row: u64) -> Result<Vec<u8>> {
+        let (at, align) = (self.at(row), self.file.align());
+        let first = at / align * align;
+        let lead = usize::try_from(at - first).unwrap_or(0);
+        if row > 0 {
+            let mut head = vec![0; lead];
+            self.file.source()?.read_exact(first, &mut head)?;
+            return Ok(head);
+        }
+        let (pages, head) = self.header.split_at(self.header.len() - lead);
+        self.file.write(pages, 0, &|| Ok(()))?;
+        Ok(head.to_vec())
+    }
+
+    pub(super) fn only_header(&self) -> Result<()> {
+        self.file.write(&self.header, 0, &|| Ok(()))
+    }
+
+    /// Memory for so many rows, wherever they begin on a page.
+    pub(super) fn sheet(&self, budget: &Budget, rows: u64) -> Result<Sheet> {
+        let align = usize::try_from(self.file.align()).unwrap_or(1);
+        let len = usize::try_from(rows).ok().and_then(|rows| rows.checked_mul(self.row));
+        let len = len.and_then(|len| len.checked_next_multiple_of(align)?.checked_add(align));
+        let len = len.ok_or(Error::Memory { needs: u64::MAX })?;
+        let block = match Block::counted(budget, len)? {
+            Some(block) => block,
+            None => Block::for_caller(budget, len)?,
+        };
+        Ok(Sheet { block, first: 0, lead: 0, len: 0 })
+    }
+}
+
+/// Rows that follow each other in a file, in memory from the page on that the first of them begins on.
+pub(super) struct Sheet {
+    block: Block,
+    /// Where that page is in the file.
+    pub(super) first: u64,
+    /// Bytes before the rows.
+    lead: usize,
+    /// Bytes of the rows.
+    len: usize,
+}
+
+impl Sheet {
+    /// Turns to other rows: where they go.
+    pub(super) fn turn(&mut self, output: &Output, row: u64, rows: usize) -> &mut [u8] {
+        let (at, align) = (output.at(row), output.file.align());
+        self.first = at / align * align;
+        self.lead = usize::try_from(at - self.first).unwrap_or(0);
+        self.len = rows * output.row;
+        &mut self.block[self.lead..self.lead + self.len]
+    }
+
+    /// What stands before the rows on their first page.
+    pub(super) fn begin_with(&mut self, head: &[u8]) {
+        self.block[..self.lead].copy_from_slice(&head[..self.lead]);
+    }
+
+    /// What it has from a byte of the file on.
+    pub(super) fn end_from(&self, offset: u64) -> &[u8] {
+        let from = usize::try_from(offset - self.first).unwrap_or(usize::MAX);
+        &self.block[from..self.lead + self.len]
+    }
+
+    /// Writes whole pages; what is behind the rows on the last one is written over by those that follow, or cut.
+    pub(super) fn write(&self, output: &Output, interrupt: Interrupt<'_>) -> Result<()> {
+        let align = usize::try_from(output.file.align()).unwrap_or(1);
+        let len = (self.lead + self.len).next_multiple_of(align).min(self.block.len());
+        output.file.write(&self.block[..len], self.first, interrupt)
+    }
+}
