@@ -2,7 +2,7 @@
 
 `make bench` runs all of it; `python bench/run.py --only shuffled_warm --rounds 5` a part; `--only tokens` all
 that has to do with tokens (bench/tokens.py), `--only text` what makes them (bench/text.py), `--only write` what makes
-arrays (bench/write.py). Each side runs in a
+arrays (bench/write.py), `--only shuffle_` what shuffles them on a disk (bench/shuffle.py). Each side runs in a
 process of its own (bench/side.py), watched from outside by the kernel's numbers, and the sides take turns
 (bench/harness.py). The raw figures and the machine's description are kept in bench/runs/DATE-NAME/.
 """
@@ -25,6 +25,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import shuffle
 import text
 import tokens
 import write
@@ -278,6 +279,7 @@ def main() -> None:
     groups += [("tokens.bin", tokens.make, 8 << 30, tokens.ALL, "tokens of 2 bytes")]
     groups += [("corpus.jsonl", text.make, 256 << 20, text.ALL, "JSON lines of Python's standard library")]
     groups += [("size", write.make, 4 << 30, write.ALL, "are written")]
+    groups += [("lines.bin", shuffle.make, 4 << 30, shuffle.ALL, "lines of 512 bytes")]
     names = [part.__name__ for *_, parts, _ in groups for part in parts]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -288,7 +290,7 @@ def main() -> None:
     parser.add_argument(
         "--size",
         type=int,
-        help="bytes of the file: 4 GiB of rows, 8 GiB of tokens, 256 MiB of text, 4 GiB written",
+        help="bytes of the file: 4 GiB of rows, 8 GiB of tokens, 256 MiB of text, 4 GiB written or shuffled",
     )
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument(
