@@ -65,6 +65,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(verify::again, module)?)?;
     module.add_function(wrap_pyfunction!(shuffle::shuffle, module)?)?;
+    module.add_function(wrap_pyfunction!(shuffle::shuffle_documents, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::tokens, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(writer::append, module)?)?;

@@ -5,9 +5,10 @@ use crate::array::Array;
 use crate::budget;
 use crate::dtype;
 use crate::error::{raise, unlocked};
-use crate::number::Number;
+use crate::number::{Number, optional};
 use lowtide::write::Existing;
-use lowtide::{CacheWish, Error, Options, ShuffleFiles, SortStep, Sorting};
+use lowtide::{CacheWish, Error, Interrupt, Options, ShuffleFiles, SortStep, Sorting, TokenOptions};
+use lowtide_text::ShuffleDocuments;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -71,11 +72,7 @@ pub fn shuffle<'py>(
     overwrite: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    if let Some(progress) = &progress
-        && !progress.bind(py).is_callable()
-    {
-        return Err(PyTypeError::new_err("progress= cannot be called\nhint: a function of a dict, or None"));
-    }
+    callable(py, progress.as_ref())?;
     let budget = match budget::argument(budget)? {
         Some(budget) => budget,
         None => lowtide::Budget::default_for(lowtide::meter::room().bytes),
@@ -99,6 +96,121 @@ pub fn shuffle<'py>(
         epoch: epoch.named(py, "epoch", 0)?,
         existing: if overwrite { Existing::Replace } else { Existing::Refuse },
     };
+    let made = told(py, progress.as_ref(), |tell, stop| shuffle.run(tell, stop))?;
+    let dict = PyDict::new(py);
+    dict.set_item("files", made.files)?;
+    dict.set_item("rows", made.rows)?;
+    dict.set_item("bytes", made.bytes)?;
+    dict.set_item("written_before", made.before)?;
+    Ok(dict)
+}
+
+/// Writes the documents of token files in shuffled order into others, inside a fixed amount of memory.
+///
+/// Documents stay whole. Their order is that of rows in a shuffled pass: the document at position k is the
+/// one whose number `shuffled(seed=seed)` over as many rows has there. The format stays the same, and so does
+/// the type of a token. Killed at any moment, the same call goes on, and the result is the same.
+///
+/// Args:
+///     inputs: As for `lowtide.tokens`: a file, a folder, a glob, a prefix, or a list of them: one stream.
+///     output: A folder for the new files; it is made, if need be.
+///     seed: Which order, as for `shuffled`.
+///     epoch: Which epoch of it.
+///     split: Which split of a folder that `lowtide.prepare` has made; `train` if not given.
+///     dtype: The type of a token, for files that do not say it.
+///     format: The dialect of the files, instead of what they look like.
+///     end_of_text: The token between documents, for files without an index of them; 50256 is GPT-2's.
+///         Documents that have none, as the last of a file may, get one: else they would run into the next.
+///     budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
+///         smaller of 256 MiB and a quarter of the room.
+///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
+///         `total` in bytes, and what was written `before`.
+///
+/// Returns:
+///     A dict: the new `files`, their `documents` and `tokens`, how many `end_of_text_added`, the `bytes` of
+///     all tokens that were read, and how many were `written_before`.
+///
+/// Raises:
+///     ValueError: Nothing says where documents end, or the folder holds something else.
+///     OSError: The disk has no room for twice the data, or a file cannot be read or written.
+///     MemoryError: The budget is too small.
+///
+/// Examples:
+///     >>> made = lowtide.shuffle_documents("train.bin", "shuffled", seed=1, end_of_text=50256)
+///     >>> made["documents"] == lowtide.tokens("train.bin", end_of_text=50256).documents
+///     True
+#[pyfunction]
+#[pyo3(
+    signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), split=None, dtype=None, format=None, end_of_text=None, budget=None, progress=None),
+    text_signature = "(inputs, output, *, seed=0, epoch=0, split=None, dtype=None, format=None, end_of_text=None, budget=None, progress=None)"
+)]
+#[allow(clippy::too_many_arguments)] // they are keywords
+pub fn shuffle_documents<'py>(
+    py: Python<'py>,
+    inputs: &Bound<'py, PyAny>,
+    output: &Bound<'py, PyAny>,
+    seed: Number,
+    epoch: Number,
+    split: Option<&str>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    format: Option<&str>,
+    end_of_text: Option<Number>,
+    budget: Option<&Bound<'py, PyAny>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    callable(py, progress.as_ref())?;
+    let budget = match budget::argument(budget)? {
+        Some(budget) => budget.limit(),
+        None => lowtide::Budget::default_for(lowtide::meter::room().bytes).limit(),
+    };
+    let mut options = TokenOptions::new();
+    if let Some(given) = dtype {
+        options = options.dtype(dtype::from_python(given)?);
+    }
+    if let Some(word) = format {
+        options = options.dialect(word.parse().map_err(raise)?);
+    }
+    if let Some(token) = optional(py, end_of_text, "end_of_text", 0)? {
+        options = options.end_of_text(token);
+    }
+    if let Some(name) = split {
+        options = options.split(name);
+    }
+    let names = argument::paths(inputs, "tokens")?;
+    let (seed, epoch) = (seed.named(py, "seed", 0)?, epoch.named(py, "epoch", 0)?);
+    let shuffle = ShuffleDocuments { names, options, seed, epoch, budget };
+    let output = argument::path(output)?;
+    let made = told(py, progress.as_ref(), |tell, stop| shuffle.run(&output, tell, stop))?;
+    let splits = &made.manifest.splits;
+    let files: Vec<PathBuf> = splits
+        .iter()
+        .flat_map(|split| split.shards.iter().map(|shard| output.join(&shard.file.file)))
+        .collect();
+    let dict = PyDict::new(py);
+    dict.set_item("files", files)?;
+    dict.set_item("documents", splits.iter().map(|split| split.documents).sum::<u64>())?;
+    dict.set_item("tokens", splits.iter().map(|split| split.tokens).sum::<u64>())?;
+    dict.set_item("end_of_text_added", made.marked)?;
+    dict.set_item("bytes", made.bytes)?;
+    dict.set_item("written_before", made.before)?;
+    Ok(dict)
+}
+
+fn callable(py: Python<'_>, progress: Option<&Py<PyAny>>) -> PyResult<()> {
+    match progress {
+        Some(progress) if !progress.bind(py).is_callable() => {
+            Err(PyTypeError::new_err("progress= cannot be called\nhint: a function of a dict, or None"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs `work`, which tells `progress` how far it is; what that raises ends the work.
+fn told<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    work: impl FnOnce(&mut dyn FnMut(Sorting), Interrupt<'_>) -> lowtide::Result<T> + Send,
+) -> PyResult<T> {
     let raised = Mutex::new(None);
     let answer = unlocked(py, |interrupt| {
         let stop = || match *raised.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -106,24 +218,18 @@ pub fn shuffle<'py>(
             None => interrupt(),
         };
         let mut tell = |at: Sorting| {
-            let Some(progress) = &progress else { return };
+            let Some(progress) = progress else { return };
             let called = Python::attach(|py| progress.call1(py, (facts(py, &at)?,)).map(|_| ()));
             if let Err(error) = called {
                 *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         };
-        shuffle.run(&mut tell, &stop)
+        work(&mut tell, &stop)
     });
-    if let Some(error) = raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
+    match raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => answer,
     }
-    let made = answer?;
-    let dict = PyDict::new(py);
-    dict.set_item("files", made.files)?;
-    dict.set_item("rows", made.rows)?;
-    dict.set_item("bytes", made.bytes)?;
-    dict.set_item("written_before", made.before)?;
-    Ok(dict)
 }
 
 /// What is read, and what is written.

@@ -1,21 +1,28 @@
 //! `lowtide shuffle`: rows in another order, out of core.
 
 use crate::draw::{self, Progress as Line, thousands};
-use crate::headerless::Headerless;
+use crate::headerless::{Headerless, one_of};
+use crate::info::{Kind, kind};
 use crate::{Context, Failure};
 use lowtide::budget::human;
+use lowtide::format::Dialect;
+use lowtide::format::manifest::Split;
 use lowtide::meter::words::duration;
+use lowtide::shards::first_array;
 use lowtide::write::Existing;
-use lowtide::{Budget, CacheWish, Error, Result, ShuffleFiles, Shuffled, SortStep, Sorting};
+use lowtide::{Budget, CacheWish, Error, Result, ShuffleFiles, Shuffled, SortStep, Sorting, TokenOptions};
+use lowtide_text::ShuffleDocuments;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Write the rows of arrays in shuffled order: exactly, in bounded memory, on all cores; killed and run again, it goes on
+/// Write the rows of arrays, or the documents of tokens, in shuffled order: exactly, in bounded memory; killed and run
+/// again, it goes on
 ///
 /// The result is what shuffled(seed=S) gives, bit for bit. Data is read twice and written twice, and until it is whole
 /// the disk holds it twice more. lowtide shuffle IN OUT makes one file; several arrays of the same rows are shuffled
-/// alike into a folder: lowtide shuffle x.npy y.npy -o DIR.
+/// alike into a folder: lowtide shuffle x.npy y.npy -o DIR. Of token files the documents are shuffled, whole, into token
+/// files of the same format: lowtide shuffle data/ -o DIR.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// IN OUT, or with -o all the inputs
@@ -35,6 +42,15 @@ pub struct Args {
     overwrite: bool,
     #[command(flatten)]
     headerless: Headerless,
+    /// The dialect of token files, instead of what they look like
+    #[arg(long, conflicts_with_all = ["shape", "offset"], value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
+    format: Option<Dialect>,
+    /// The token between documents (50256 for GPT-2), for token files that have no index of them
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"])]
+    end_of_text: Option<u64>,
+    /// Which split of a folder that lowtide prepare has made [default: train]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["shape", "offset"])]
+    split: Option<String>,
     /// Memory for all of it, such as 64MiB [default: 256 MiB, or a quarter of the room]
     #[arg(long, value_name = "SIZE", value_parser = lowtide::budget::parse_size)]
     budget: Option<u64>,
@@ -44,6 +60,9 @@ pub struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
+    if let Some((documents, output)) = documents(args)? {
+        return run_documents(args, context, &documents, &output);
+    }
     let shuffle = shuffle(args)?;
     let (line, began) = (Line::new(context.quiet), Instant::now());
     // Ctrl-C ends the process as any kill does: the next run goes on.
@@ -56,6 +75,89 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         summary(&made, args.seed, began.elapsed());
     }
     Ok(())
+}
+
+fn run_documents(
+    args: &Args,
+    context: &Context,
+    documents: &ShuffleDocuments,
+    output: &Path,
+) -> Result<(), Failure> {
+    let (line, began) = (Line::new(context.quiet), Instant::now());
+    let answer = documents.run(output, &mut |at| line.say(&words(&at, began.elapsed())), &|| Ok(()));
+    drop(line);
+    let (made, took) = (answer?, began.elapsed());
+    let sum = |of: fn(&Split) -> u64| made.manifest.splits.iter().map(of).sum::<u64>();
+    let (count, tokens) = (sum(|split| split.documents), sum(|split| split.tokens));
+    if args.json {
+        let files = made.manifest.splits.iter().flat_map(|split| &split.shards);
+        let files: Vec<_> = files.map(|shard| output.join(&shard.file.file)).collect();
+        println!(
+            "{:#}",
+            json!({
+                "files": files,
+                "documents": count,
+                "tokens": tokens,
+                "end_of_text_added": made.marked,
+                "bytes": made.bytes,
+                "written_before": made.before,
+                "seconds": took.as_secs_f64(),
+            })
+        );
+        return Ok(());
+    }
+    let mut pairs = vec![
+        ("documents", format!("{}, {} tokens, {}", thousands(count), thousands(tokens), human(made.bytes))),
+        ("order", format!("that of rows in shuffled(seed={})", args.seed)),
+    ];
+    if made.marked > 0 {
+        let what = "documents had no end-of-text token, as at the end of a file, and got one";
+        pairs.push(("added", format!("{} {what}", thousands(made.marked))));
+    }
+    pairs.extend(went_on(made.before, made.bytes));
+    pairs.push(("took", duration(took)));
+    draw::pairs(&output.display().to_string(), &pairs);
+    Ok(())
+}
+
+/// The inputs, and the folder for what is made of them, where they are tokens.
+fn documents(args: &Args) -> Result<Option<(ShuffleDocuments, PathBuf)>> {
+    let (names, output) = match (&args.output, &*args.paths) {
+        (Some(folder), names) => (names.to_vec(), folder.clone()),
+        (None, [input, output]) => (vec![input.clone()], output.clone()),
+        _ => return Ok(None), // it is said there
+    };
+    let told = args.format.is_some() || args.end_of_text.is_some() || args.split.is_some();
+    let tokens = |path: &PathBuf| {
+        // The files of a folder may be taken for both: NumPy's own are arrays here.
+        let tokens = kind(path, &args.headerless, None)? == Kind::Tokens;
+        Ok(tokens && (args.headerless.dtype()?.is_none() && !is_npy(path)))
+    };
+    if !told && !names.iter().map(tokens).collect::<Result<Vec<_>>>()?.contains(&true) {
+        return Ok(None);
+    }
+    let mut options = TokenOptions::new();
+    if let Some(dtype) = args.headerless.dtype()? {
+        options = options.dtype(dtype);
+    }
+    if let Some(format) = args.format {
+        options = options.dialect(format);
+    }
+    if let Some(token) = args.end_of_text {
+        options = options.end_of_text(token);
+    }
+    if let Some(split) = &args.split {
+        options = options.split(split);
+    }
+    let budget = args.budget.unwrap_or_else(|| Budget::default_for(lowtide::meter::room().bytes).limit());
+    let documents = ShuffleDocuments { names, options, seed: args.seed, epoch: args.epoch, budget };
+    Ok(Some((documents, output)))
+}
+
+/// Whether a folder or a glob is of NumPy's files.
+fn is_npy(path: &Path) -> bool {
+    let first = std::path::absolute(path).ok().and_then(|path| first_array(&path));
+    first.is_some_and(|first| lowtide::open(first).is_ok())
 }
 
 fn shuffle(args: &Args) -> Result<ShuffleFiles> {
@@ -94,7 +196,7 @@ fn shuffle(args: &Args) -> Result<ShuffleFiles> {
 pub fn words(at: &Sorting, took: Duration) -> String {
     let step = match at.step {
         SortStep::Runs => "sorting into runs",
-        SortStep::Rows => "writing rows in order",
+        SortStep::Rows => "writing in order",
     };
     let share = at.written as f64 / at.total.max(1) as f64;
     let rate = at.written.saturating_sub(at.before) as f64 / took.as_secs_f64().max(1e-3);
@@ -113,14 +215,15 @@ fn summary(made: &Shuffled, seed: u64, took: Duration) {
         ("rows", format!("{}, {}", thousands(made.rows), human(made.bytes))),
         ("order", format!("shuffled(seed={seed})")),
     ];
-    if made.before > 0 {
-        pairs.push((
-            "went on",
-            format!("{} of {} were written before", human(made.before), human(2 * made.bytes)),
-        ));
-    }
+    pairs.extend(went_on(made.before, made.bytes));
     pairs.push(("took", duration(took)));
     draw::pairs(&names.join(", "), &pairs);
+}
+
+/// What an earlier call has done of it.
+fn went_on(before: u64, bytes: u64) -> Option<(&'static str, String)> {
+    let what = || format!("{} of {} were written before", human(before), human(2 * bytes));
+    (before > 0).then(|| ("went on", what()))
 }
 
 fn json(made: &Shuffled, took: Duration) -> serde_json::Value {

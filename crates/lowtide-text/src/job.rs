@@ -2,7 +2,8 @@
 
 use crate::inputs::Source;
 use crate::says::{
-    FIELD, FORMAT, INPUT, ON_ERROR, SEED, SEPARATOR, SHARD_TOKENS, SHUFFLE_DOCUMENTS, THREADS, TOKENIZER, VAL,
+    END_OF_TEXT, EPOCH, FIELD, FORMAT, INPUT, ON_ERROR, SEED, SEPARATOR, SHARD_TOKENS, SHUFFLE_DOCUMENTS,
+    THREADS, TOKENIZER, VAL,
 };
 use crate::tokenizer::Tokenizer;
 use lowtide::door::{Setting, Words};
@@ -239,8 +240,8 @@ impl Settings {
     }
 }
 
-/// The settings of [`Settings::identity`], as messages name them.
-const SETTINGS: [(&str, Setting); 10] = [
+/// The settings of [`Settings::identity`] and of a shuffle of documents, as messages name them.
+const SETTINGS: [(&str, Setting); 12] = [
     ("tokenizer", TOKENIZER),
     ("format", FORMAT),
     ("val", VAL),
@@ -251,6 +252,8 @@ const SETTINGS: [(&str, Setting); 10] = [
     ("separator", SEPARATOR),
     ("on-error", ON_ERROR),
     ("shuffle-documents", SHUFFLE_DOCUMENTS),
+    ("epoch", EPOCH),
+    ("end-of-text", END_OF_TEXT),
 ];
 
 /// A job as a folder remembers it.

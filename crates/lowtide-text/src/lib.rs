@@ -16,6 +16,7 @@
 //! | few, equal portions | `feed` | pieces → loads of text, cut only where no id changes |
 //! | ids | [`tokenizer`] | loads → tokens as a file has them, on all cores |
 //! | files | `shards`, `deal` | loads in their order → shards; or documents in another order, dealt out of core |
+//! | other orders | `shuffle` | documents of token files → token files of the same format, in shuffled order |
 //! | memory of it all | `job`, `state` | what was asked for, and how far it is: enough to go on after a kill |
 
 #[doc(hidden)]
@@ -32,6 +33,7 @@ mod room;
 mod says;
 mod shards;
 pub mod show;
+mod shuffle;
 mod split;
 mod state;
 pub mod tokenizer;
@@ -40,4 +42,5 @@ mod window;
 
 pub use job::{InputKind, OnError, Settings};
 pub use prepare::{Progress, Step, prepare};
+pub use shuffle::{ShuffleDocuments, ShuffledDocuments};
 pub use tokenizer::Tokenizer;

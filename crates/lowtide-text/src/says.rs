@@ -3,8 +3,10 @@
 
 use lowtide::door::Setting;
 
-pub use lowtide::door::{BUDGET, FORMAT, TOKENIZER};
+pub use lowtide::door::{BUDGET, END_OF_TEXT, FORMAT, TOKENIZER};
 
+/// Which epoch of an order.
+pub const EPOCH: Setting = Setting::named("epoch");
 /// Where the text is in a line of JSON, or in a table.
 pub const FIELD: Setting = Setting::named("field");
 /// Which files of a folder are read.

@@ -53,7 +53,7 @@ impl Shape {
     fn name(&self, part: Part, number: usize) -> String {
         let end = match self.dialect {
             Dialect::Datatrove => "ds",
-            Dialect::Npy => "npy",
+            Dialect::Npy | Dialect::Olmo => "npy",
             _ => "bin",
         };
         let part = part.name();

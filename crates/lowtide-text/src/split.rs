@@ -1,6 +1,8 @@
 //! Which documents are for validation, and in which order documents are dealt: functions of a seed and a document's
 //! number in the input, so that neither threads nor a kill can change them.
 
+use lowtide::order::{Inverse, Order as _, Permutation};
+
 /// Never changed once released: the same seed gives the same split for good.
 const SPLIT: &str = "lowtide 2026-11-16 prepare: which documents are for validation";
 const ORDER: &str = "lowtide 2026-11-16 prepare: in which order documents are dealt";
@@ -32,36 +34,66 @@ impl Part {
 
 /// Deals documents to the streams.
 #[derive(Clone, Copy, Debug)]
-pub struct Splitter {
-    key: [u8; 32],
-    /// A document is for validation where its hash is below this.
-    below: u64,
+pub enum Splitter {
+    /// Some to each.
+    Share {
+        key: [u8; 32],
+        /// A document is for validation where its hash is below this.
+        below: u64,
+    },
+    /// All to one.
+    Only(Part),
 }
 
 impl Splitter {
     /// `val` is the share of documents for validation, from 0 up to, but not including, 1.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the product is in 0..2^64
     pub fn new(seed: u64, val: f64) -> Self {
-        Self { key: key(SPLIT, seed), below: (val * 2_f64.powi(64)) as u64 }
+        match (val * 2_f64.powi(64)) as u64 {
+            0 => Self::Only(Part::Train),
+            below => Self::Share { key: key(SPLIT, seed), below },
+        }
     }
 
     pub fn part(&self, document: u64) -> Part {
-        if self.below > 0 && hash(&self.key, document) < self.below { Part::Val } else { Part::Train }
+        match self {
+            Self::Only(part) => *part,
+            Self::Share { key, below } if hash(key, document) < *below => Part::Val,
+            Self::Share { .. } => Part::Train,
+        }
     }
 }
 
-/// Puts documents in another order: by a hash of their numbers.
-#[derive(Clone, Copy, Debug)]
-pub struct Shuffle(pub [u8; 32]);
+/// Puts documents in another order.
+#[derive(Clone, Debug)]
+pub enum Shuffle {
+    /// By a hash of their numbers, of which there may be any.
+    Hashed([u8; 32]),
+    /// By their positions in a permutation of all of them, in the upper bits of a key.
+    Permuted { positions: Box<Inverse>, shift: u32 },
+}
 
 impl Shuffle {
     pub fn new(seed: u64) -> Self {
-        Self(key(ORDER, seed))
+        Self::Hashed(key(ORDER, seed))
+    }
+
+    /// In the order of a permutation.
+    pub fn permuted(order: &Permutation) -> Self {
+        let shift = order.len().saturating_sub(1).leading_zeros().min(63);
+        Self::Permuted { positions: Box::new(order.inverse()), shift }
     }
 
     /// Documents are sorted by this, and by their number where two are equal.
     pub fn key(&self, document: u64) -> u64 {
-        hash(&self.0, document)
+        match self {
+            Self::Hashed(key) => hash(key, document),
+            Self::Permuted { positions, shift } => {
+                let mut position = [0];
+                positions.fill(document, &mut position);
+                position[0] << shift
+            }
+        }
     }
 }
 

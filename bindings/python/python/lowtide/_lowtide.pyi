@@ -44,6 +44,7 @@ __all__ = [
     "prepare",
     "release",
     "shuffle",
+    "shuffle_documents",
     "tokens",
     "verify",
     "zip",
@@ -1954,6 +1955,55 @@ def shuffle(
         1000
         >>> first = next(lowtide.open("labels.npy").shuffled(1000, seed=1))
         >>> bool((lowtide.open("shuffled.npy")[...] == first).all())
+        True
+    """
+
+def shuffle_documents(
+    inputs: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    split: str | None = None,
+    dtype: DTypeLike | None = None,
+    format: str | None = None,
+    end_of_text: int | None = None,
+    budget: _Size | Budget | None = None,
+    progress: Callable[[dict[str, Any]], object] | None = None,
+) -> dict[str, Any]:
+    """Writes the documents of token files in shuffled order into others, inside a fixed amount of memory.
+
+    Documents stay whole. Their order is that of rows in a shuffled pass: the document at position k is the
+    one whose number `shuffled(seed=seed)` over as many rows has there. The format stays the same, and so does
+    the type of a token. Killed at any moment, the same call goes on, and the result is the same.
+
+    Args:
+        inputs: As for `lowtide.tokens`: a file, a folder, a glob, a prefix, or a list of them: one stream.
+        output: A folder for the new files; it is made, if need be.
+        seed: Which order, as for `shuffled`.
+        epoch: Which epoch of it.
+        split: Which split of a folder that `lowtide.prepare` has made; `train` if not given.
+        dtype: The type of a token, for files that do not say it.
+        format: The dialect of the files, instead of what they look like.
+        end_of_text: The token between documents, for files without an index of them; 50256 is GPT-2's.
+            Documents that have none, as the last of a file may, get one: else they would run into the next.
+        budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
+            smaller of 256 MiB and a quarter of the room.
+        progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
+            `total` in bytes, and what was written `before`.
+
+    Returns:
+        A dict: the new `files`, their `documents` and `tokens`, how many `end_of_text_added`, the `bytes` of
+        all tokens that were read, and how many were `written_before`.
+
+    Raises:
+        ValueError: Nothing says where documents end, or the folder holds something else.
+        OSError: The disk has no room for twice the data, or a file cannot be read or written.
+        MemoryError: The budget is too small.
+
+    Examples:
+        >>> made = lowtide.shuffle_documents("train.bin", "shuffled", seed=1, end_of_text=50256)
+        >>> made["documents"] == lowtide.tokens("train.bin", end_of_text=50256).documents
         True
     """
 

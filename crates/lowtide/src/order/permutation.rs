@@ -69,12 +69,12 @@ impl Permutation {
 
 /// The way back: from a row to the position that it stands at.
 #[derive(Clone, Debug)]
-pub(crate) struct Inverse(Permutation);
+pub struct Inverse(Permutation);
 
 impl Permutation {
     /// The permutation that undoes this one, at the same cost.
     #[expect(clippy::cast_possible_truncation, reason = "a table has at most 65,535 rows")]
-    pub(crate) fn inverse(&self) -> Inverse {
+    pub fn inverse(&self) -> Inverse {
         let kind = match &self.kind {
             Kind::Table(rows) => {
                 let mut positions = vec![0; rows.len()].into_boxed_slice();
