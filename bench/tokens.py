@@ -166,7 +166,8 @@ def tokens_epoch(b: Bench, path: Path) -> None:
 def tokens_blocks(b: Bench, path: Path) -> None:
     """Shuffled windows in whole blocks, from a disk, against the same in file order and against an exact shuffle."""
     name = "tokens_blocks"
-    shape = {"batch": 12, "block": 1024, "cache": "drop"}
+    # A mix is read before its first window comes: so long that there are many of them, the first one included.
+    shape = {"batch": 12, "block": 1024, "cache": "drop", "seconds": max(b.seconds, 4)}
     sides = {
         'lowtide loader, blocks="auto"': side(
             b, "loader", path, True, order="shuffled", blocks="auto", **shape

@@ -120,7 +120,7 @@ pub(crate) fn mix_fits(arrays: &[Array], mix: Mix, largest: u64) -> Result<()> {
         if needs > shares::mix(array.budget().limit()) {
             return Err(Error::Budget {
                 what: format!("mixing {} blocks of {} rows", mix.buffer_blocks, mix.block_rows).into(),
-                needs: (needs / 6).saturating_mul(16),
+                needs: (needs / 5).saturating_mul(16),
                 limit: array.budget().limit(),
                 hint: Words::from("smaller blocks, or a larger ") + BUDGET,
             });

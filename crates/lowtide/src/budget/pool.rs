@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Up to here capacities are powers of two.
-const SMALL: usize = 128 << 10;
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
 const ALIGN: usize = 64;
 
@@ -41,11 +39,11 @@ impl Slab {
     /// From a page on, whole pages: the rest of one would be ours as well, and not be counted. Pages are 4 KiB on
     /// x86-64, and up to 64 KiB on aarch64.
     fn class_for(len: usize, page: usize) -> Option<usize> {
-        if len < SMALL {
+        if len < page {
             return Some(len.max(ALIGN).next_power_of_two());
         }
-        // An eighth of the next power of two at most is wasted, and that is address space: pages that
-        // nobody touches cost nothing.
+        // An eighth at most is wasted, or a page: a group is thousands of small batches, and twice the memory for each
+        // would be half as many.
         let step = (len.checked_next_power_of_two()? / 16).max(page);
         len.checked_next_multiple_of(step)
     }

@@ -31,9 +31,10 @@ pub(crate) fn scratch(limit: u64, threads: usize) -> usize {
     usize::try_from(limit / 16 / threads.max(1) as u64).unwrap_or(usize::MAX).min(SCRATCH_COLD)
 }
 
-/// What the blocks of a mix may take: two groups of them, and a quarter for what reads them.
+/// What the blocks of a mix may take: two groups of them, whose batches may be a fifth larger in memory than their rows,
+/// and a quarter for what reads them.
 pub(crate) fn mix(limit: u64) -> u64 {
-    limit / 16 * 6
+    limit / 16 * 5
 }
 
 #[cfg(test)]
