@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex};
 const PAGE: u64 = 4096;
 /// What one fault brings in.
 const AROUND: u64 = 128 << 10;
+/// What the kernel has read beyond the end of a stream: twice what it has where nobody said that it is one.
+const BEYOND: u64 = 256 << 10;
 /// Requests that a deep queue holds.
 const DEPTH: u64 = 64;
 
@@ -64,6 +66,8 @@ pub(super) struct Disk {
     calls: Arc<AtomicU64>,
     /// Where the last request ended.
     head: Arc<AtomicU64>,
+    /// Where the last stream ended.
+    streamed: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +101,9 @@ fn fill(offset: u64, into: &mut [u8]) {
 
 impl Disk {
     pub(super) fn new(len: u64, speed: Speed, room: u64) -> Self {
-        let (clock, cache, calls, head) = (Arc::default(), Arc::default(), Arc::default(), Arc::default());
-        Self { len, speed, room, faults: Faults::default(), clock, cache, calls, head }
+        let (clock, cache, calls) = (Arc::default(), Arc::default(), Arc::default());
+        let (head, streamed) = (Arc::default(), Arc::default());
+        Self { len, speed, room, faults: Faults::default(), clock, cache, calls, head, streamed }
     }
 
     /// With so many tenths of the file in the page cache, in stretches of 256 KiB.
@@ -123,6 +128,7 @@ impl Disk {
             clock: Arc::default(),
             calls: Arc::default(),
             head: Arc::default(),
+            streamed: Arc::default(),
             ..self.clone()
         }
     }
@@ -241,11 +247,14 @@ impl Simulated {
         cache.there = cache.there.max(self.disk.now()) + self.disk.transfer(moves, bytes, DEPTH);
     }
 
-    /// Everything from the first read to the last.
+    /// Everything from the first read to the last, and from where the last stream ended if that was near.
     fn stream(&self, reads: &[Read<'_>]) -> Report {
         let (Some(first), Some(last)) = (reads.first(), reads.last()) else { return Report::default() };
         let mut cache = self.disk.cache.lock().unwrap();
-        let all: Vec<u64> = (pages(first).start..pages(last).end).collect();
+        let before = self.disk.streamed.swap(last.end(), Ordering::Relaxed);
+        let near = first.offset.checked_sub(before).is_some_and(|gap| gap <= BEYOND);
+        let start = if near { before / PAGE } else { pages(first).start };
+        let all: Vec<u64> = (start..pages(last).end).collect();
         let absent: Vec<u64> = all.into_iter().filter(|page| !cache.pages.contains(page)).collect();
         let bytes = absent.len() as u64 * PAGE;
         let missed = if absent.is_empty() { 0 } else { reads.len() };

@@ -60,8 +60,7 @@ fn worlds() -> impl Iterator<Item = (String, Disk, Ask, Visit)> {
     let len = 32 * MIB;
     let visits = [Visit::Sequential, Visit::Shuffled, Visit::Blocks];
     let states = [(0, 4), (5, 4), (10, 4), (0, 0)]; // tenths that are there; files that fit
-    // What is in an object store is in nobody's page cache: its ways are other ones.
-    DISKS[..4].iter().copied().flat_map(move |(name, speed)| {
+    DISKS.into_iter().flat_map(move |(name, speed)| {
         states.into_iter().flat_map(move |(tenths, room)| {
             [(2048, 4 * MIB), (2048, 32 * MIB), (16 << 10, 256 * MIB), (1 << 20, 32 * MIB)]
                 .into_iter()
@@ -81,11 +80,12 @@ fn worlds() -> impl Iterator<Item = (String, Disk, Ask, Visit)> {
 }
 
 /// Where it is less than 0.8, and how much less it may be.
-const KNOWN: [(&str, f64); 4] = [
-    // Unbuffered reads of few small blocks leave a disk that takes one request at a time idle between calls; a second
-    // thread, which is not simulated, would not.
+const KNOWN: [(&str, f64); 5] = [
+    // Unbuffered reads of few small blocks leave a disk idle between calls; a second thread, which is not simulated,
+    // would not.
     ("USB stick, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.75),
     ("hard disk, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.75),
+    ("object store, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.7),
     // Over before the choice is made again: it would be another one after 250 ms.
     ("SATA SSD, 5/10 warm, room 4, rows of 2048, 33554432, Shuffled", 0.75),
     ("NVMe, 5/10 warm, room 4, rows of 2048, 33554432, Shuffled", 0.5),
@@ -121,7 +121,7 @@ fn auto_is_never_far_from_the_best_way() {
     });
     let tried = tried.into_inner();
     assert!(worst.is_empty(), "{} of {tried}:\n{}", worst.len(), worst.join("\n"));
-    assert!(tried > 150, "{tried}");
+    assert!(tried > 200, "{tried}");
 }
 
 /// A larger budget never costs more than a tenth.
