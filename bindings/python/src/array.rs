@@ -6,7 +6,7 @@ use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::index::{self, Mode, Selected};
 use crate::number::{Number, optional};
-use crate::open::{CUTS, FILES, FINGERPRINT, sent};
+use crate::open::{AS_TYPE, CUTS, FILES, FINGERPRINT, sent};
 use crate::{budget, dtype, notebook, parts};
 use lowtide::format::{Container, Order};
 use lowtide::order::Cut;
@@ -78,6 +78,22 @@ impl Array {
         let cut = |Cut { seed, rows }: Cut| (seed, rows.start, rows.end);
         arguments.set_item(CUTS, inner.part().cuts().map(cut).collect::<Vec<_>>())?;
         Ok(Self { descr: self.descr.clone_ref(py), arguments: arguments.unbind(), inner })
+    }
+
+    /// The same rows as elements of another type.
+    pub fn cast(&self, py: Python<'_>, dtype: lowtide::format::Dtype) -> PyResult<Self> {
+        let descr = dtype::to_numpy(py, dtype)?.unbind();
+        let arguments = self.arguments.bind(py).copy()?;
+        arguments.set_item(AS_TYPE, dtype.numpy_str())?;
+        Ok(Self { descr, arguments: arguments.unbind(), inner: self.inner.astype(dtype).map_err(raise)? })
+    }
+
+    /// What the file has, for a repr, where that is not what is read.
+    fn in_file(&self) -> String {
+        match self.inner.layout().dtype {
+            dtype if dtype == self.inner.dtype() => String::new(),
+            dtype => format!(" ({dtype} in the file)"),
+        }
     }
 
     /// NumPy's dtype of its batches.
@@ -197,7 +213,7 @@ impl Array {
         PyTuple::new(py, self.inner.shape())
     }
 
-    /// NumPy's dtype of the elements.
+    /// NumPy's dtype of the elements, as they are read.
     #[getter]
     fn dtype(&self, py: Python<'_>) -> Py<PyArrayDescr> {
         self.descr.clone_ref(py)
@@ -278,9 +294,10 @@ impl Array {
         let (path, access) = (self.inner.path().display(), self.inner.access());
         let closed = if self.inner.is_closed() { ", closed" } else { "" };
         Ok(format!(
-            "<lowtide.Array {path:?}{} shape={shape} dtype={} access={access}{closed}>",
+            "<lowtide.Array {path:?}{} shape={shape} dtype={}{} access={access}{closed}>",
             parts::shown(&self.inner),
-            self.descr(py).str()?
+            self.descr(py).str()?,
+            self.in_file()
         ))
     }
 
@@ -289,7 +306,7 @@ impl Array {
         let mut facts = vec![
             ("path", format!("{}{}", self.inner.path().display(), parts::shown(&self.inner))),
             ("shape", lowtide::format::shape_text(self.inner.shape())),
-            ("dtype", self.descr(py).str()?.to_string()),
+            ("dtype", format!("{}{}", self.descr(py).str()?, self.in_file())),
         ];
         facts.extend(notebook::settings(&self.inner));
         Ok(notebook::table("lowtide.Array", &facts))
@@ -432,6 +449,34 @@ impl Array {
         let parts = self.inner.split(&sizes, seed).map_err(raise)?;
         let parts = parts.into_iter().map(|part| self.derived(py, part)).collect::<PyResult<Vec<_>>>()?;
         PyTuple::new(py, parts)
+    }
+
+    /// Gives the same array with its elements as another type, converted whenever they are read.
+    ///
+    /// Nothing is read now: it is an array like any other, over the same file and inside the same budget. The
+    /// elements are, bit for bit, those of NumPy's `astype`. They are converted while they are read, by the
+    /// threads that read.
+    ///
+    /// Args:
+    ///     dtype: The type, as NumPy or torch says it. All that NumPy's `casting="same_kind"` allows: to more
+    ///         or fewer bits, from either byte order, from whole numbers to floats and from those to complex
+    ///         ones. No warning is given where a number becomes infinite.
+    ///
+    /// Returns:
+    ///     A `lowtide.Array` of that `dtype`. `lowtide.open(path, astype=dtype)` gives the same.
+    ///
+    /// Raises:
+    ///     ValueError: The type is of another kind: fractions, signs or imaginary parts would be lost. Or the
+    ///         elements were rounded by an `astype` before.
+    ///
+    /// Examples:
+    ///     >>> a = lowtide.open("rows.npy").astype("float64")
+    ///     >>> a
+    ///     <lowtide.Array "...rows.npy" shape=(1000, 128) dtype=float64 (float32 in the file) access=auto>
+    ///     >>> a[:10].dtype, next(a.shuffled(100, seed=0)).dtype
+    ///     (dtype('float64'), dtype('float64'))
+    fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        self.cast(py, dtype::from_python(dtype)?)
     }
 
     /// Gives the sum of elements in one pass inside the budget: NumPy's answer, to rounding.

@@ -29,6 +29,8 @@ use std::path::PathBuf;
 ///     shape: The shape, for files without a header; one size may be -1. One axis if not given. Of several
 ///         files it is the shape of each.
 ///     offset: The byte where the elements begin, for files without a header; 0 if not given.
+///     astype: The type that elements become as they are read, "float32" for a file of float16, say, or for
+///         one of big-endian float32; as `lowtide.Array.astype` has it. The file's own if not given.
 ///     access: How bytes come from the file.
 ///         "auto": chooses for each iteration, whose `access` and `why` say which and why.
 ///         "map": one memory map, held, as `np.memmap` has it; pages that were touched stay.
@@ -54,8 +56,8 @@ use std::path::PathBuf;
 /// Raises:
 ///     OSError: The file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
 ///     ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file,
-///         files do not go together, or a word or a size is not known. The message says what was expected
-///         and what was found.
+///         files do not go together, elements cannot become `astype`, or a word or a size is not known. The
+///         message says what was expected and what was found.
 ///     NotImplementedError: The elements are objects or structures.
 ///     TypeError: `path` is neither a path, nor a list of them, nor an `np.memmap`.
 ///
@@ -75,8 +77,8 @@ use std::path::PathBuf;
 ///     (1000, 128)
 #[pyfunction]
 #[pyo3(
-    signature = (path, *, dtype=None, shape=None, offset=None, access=Word::auto(), cache=Word::auto(), budget=None),
-    text_signature = "(path, *, dtype=None, shape=None, offset=None, access='auto', cache='auto', budget=None)"
+    signature = (path, *, dtype=None, shape=None, offset=None, astype=None, access=Word::auto(), cache=Word::auto(), budget=None),
+    text_signature = "(path, *, dtype=None, shape=None, offset=None, astype=None, access='auto', cache='auto', budget=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn open(
@@ -85,6 +87,7 @@ pub fn open(
     dtype: Option<&Bound<'_, PyAny>>,
     shape: Option<&Bound<'_, PyAny>>,
     offset: Option<Number>,
+    astype: Option<&Bound<'_, PyAny>>,
     access: Word,
     cache: Word,
     budget: Option<&Bound<'_, PyAny>>,
@@ -92,6 +95,11 @@ pub fn open(
     py.import("numpy")?; // as an exception of Python's: the numpy crate panics where NumPy cannot be imported
     let access: Access = access.parse("access")?;
     let cache: CacheWish = cache.parse("cache")?;
+    let astype = astype.map(dtype::from_python).transpose()?;
+    let read_as = |array: Array| match astype {
+        Some(dtype) => array.cast(py, dtype),
+        None => Ok(array),
+    };
     let mut options = Options::new().access(access).cache(cache);
     if let Some(budget) = budget::argument(budget)? {
         options = options.budget(budget);
@@ -105,7 +113,7 @@ pub fn open(
         if written {
             array.never_compare(py)?;
         }
-        return Ok(array);
+        return read_as(array);
     }
     if let Some(given) = dtype {
         options = options.dtype(dtype::from_python(given)?);
@@ -123,13 +131,15 @@ pub fn open(
         let path = argument::path(path)?;
         py.detach(|| options.open(&path))
     };
-    Array::new(py, inner.map_err(raise)?, access)
+    read_as(Array::new(py, inner.map_err(raise)?, access)?)
 }
 
 /// What a pickle calls the fingerprint of a file.
 pub const FINGERPRINT: &str = "fingerprint";
 /// What it calls the files, where there are several.
 pub const FILES: &str = "files";
+/// What it calls the type that elements become.
+pub const AS_TYPE: &str = "astype";
 /// What it calls the steps that lead from all rows to a part of them.
 pub const CUTS: &str = "cuts";
 
@@ -187,9 +197,12 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
         None => options.open_again(&path, &was),
     });
     let inner = inner.map_err(raise)?;
-    let array = Array::new(py, inner, access)?;
+    let mut array = Array::new(py, inner, access)?;
     if was.fingerprint.is_none() && arguments.contains(FINGERPRINT)? {
         array.never_compare(py)?;
+    }
+    if let Some(dtype) = known(AS_TYPE)? {
+        array = array.cast(py, dtype.extract::<String>()?.parse().map_err(raise)?)?;
     }
     let Some(cuts) = known(CUTS)? else { return Ok(array) };
     let cuts: Vec<(Option<u64>, u64, u64)> = cuts.extract()?;

@@ -22,7 +22,7 @@ use crate::options::{Access, CacheWish};
 use crate::order::{Cut, Order as _, Part};
 use crate::selection::{Axis, Runs};
 use crate::shards::ArrayFile;
-use crate::store::{OneFile, Read};
+use crate::store::{AsType, OneFile, Read};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -51,6 +51,8 @@ struct Inner {
     /// From the beginning of one row to that of the next: less than a row where rows overlap.
     stride: u64,
     data: Arc<Data>,
+    /// What the elements of the file become as they are read; the stride is of those, then.
+    as_type: Option<AsType>,
     /// Where its elements are held in memory: how they are read from there, and how they came.
     held: Option<(Arc<Lane>, Choice)>,
 }
@@ -58,7 +60,7 @@ struct Inner {
 impl Inner {
     /// The same, to be changed.
     fn again(&self) -> Self {
-        let Self { layout, shape, part, files, stride, data, held } = self;
+        let Self { layout, shape, part, files, stride, data, as_type, held } = self;
         Self {
             layout: layout.clone(),
             shape: shape.clone(),
@@ -66,6 +68,7 @@ impl Inner {
             files: files.clone(),
             stride: *stride,
             data: data.clone(),
+            as_type: *as_type,
             held: held.clone(),
         }
     }
@@ -89,9 +92,28 @@ impl Array {
         &self.0.layout
     }
 
-    /// The element type.
+    /// The element type of what is read: the file's, unless [`astype`](Self::astype) says another.
     pub fn dtype(&self) -> Dtype {
-        self.0.layout.dtype
+        self.0.as_type.map_or(self.0.layout.dtype, |as_type| as_type.cast.to())
+    }
+
+    /// The byte with which the first element begins, of the file or of what its elements become.
+    fn first_byte(&self) -> u64 {
+        if self.0.as_type.is_some() { 0 } else { self.layout().offset }
+    }
+
+    /// What the elements of the file become as they are read.
+    pub(crate) fn as_type(&self) -> Option<AsType> {
+        self.0.as_type
+    }
+
+    /// The same rows, their elements as they come.
+    pub(crate) fn as_read(&self, as_type: Option<AsType>) -> Self {
+        let as_type = as_type.filter(|AsType { cast, .. }| cast.from() != cast.to());
+        let stride = self.0.stride / self.dtype().itemsize() as u64;
+        let changed = Self(Arc::new(Inner { as_type, ..self.0.again() }));
+        let stride = stride.saturating_mul(changed.dtype().itemsize() as u64);
+        Self(Arc::new(Inner { stride, ..changed.0.again() }))
     }
 
     /// The shape.
@@ -135,7 +157,7 @@ impl Array {
         let inner = layout.shape.get(1..).unwrap_or_default();
         let stride = byte_len(inner, layout.dtype.itemsize()).unwrap_or(u64::MAX);
         let (shape, part) = (layout.shape.clone(), Part::whole(whole_rows(&layout)));
-        Self(Arc::new(Inner { layout, shape, part, files: None, stride, data, held: None }))
+        Self(Arc::new(Inner { layout, shape, part, files: None, stride, data, as_type: None, held: None }))
     }
 
     /// An array over the opened bytes of several files.
@@ -190,14 +212,14 @@ impl Array {
 
     /// Its rows, as the engine knows them.
     pub(crate) fn input(&self) -> Input {
-        let Inner { layout, part, stride, data, held, .. } = &*self.0;
+        let Inner { layout, part, stride, data, as_type, held, .. } = &*self.0;
         let (range, row) = (part.range(), self.row_bytes());
-        let (count, first) = (range.end - range.start, layout.offset);
+        let (count, first) = (range.end - range.start, self.first_byte());
         let rows = match layout.order {
             _ if held.is_some() => Rows::whole(0, row as u64, row, count),
             Order::C => Rows::whole(first + range.start * stride, *stride, row, count),
             Order::Fortran => {
-                let item = layout.dtype.itemsize();
+                let item = self.dtype().itemsize();
                 let columns = (row / item.max(1)) as u64;
                 let apart = whole_rows(layout) * item as u64;
                 let first = first + range.start * item as u64;
@@ -205,7 +227,7 @@ impl Array {
             }
         };
         let dealt = part.is_dealt().then(|| part.clone());
-        Input { rows, dealt, data: data.clone(), held: held.clone() }
+        Input { rows, dealt, data: data.clone(), as_type: *as_type, held: held.clone() }
     }
 
     /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
@@ -215,8 +237,8 @@ impl Array {
         let mut layout = self.0.layout.clone();
         layout.shape = vec![rows, len];
         let (shape, part) = (layout.shape.clone(), Part::whole(rows as u64));
-        let (stride, data) = (stride * item, self.0.data.clone());
-        Self(Arc::new(Inner { layout, shape, part, files: None, stride, data, held: None }))
+        let (stride, data, as_type) = (stride * item, self.0.data.clone(), self.0.as_type);
+        Self(Arc::new(Inner { layout, shape, part, files: None, stride, data, as_type, held: None }))
     }
 
     /// The same bytes with some neighbouring axes as one, in the order in which they lie in the file; an axis of size
@@ -242,7 +264,7 @@ impl Array {
             self.part().clone()
         };
         layout.shape.splice(join, [whole]);
-        Ok((Self::over(self.0.data.clone(), layout).with(part), axes))
+        Ok((Self::over(self.0.data.clone(), layout).as_read(self.0.as_type).with(part), axes))
     }
 
     /// Numbers of elements of the axes up to `end`, taken as one, as numbers in the file.
@@ -274,7 +296,7 @@ impl Array {
         layout.shape.truncate(1);
         layout.shape.resize(1, 1);
         layout.shape.push(columns);
-        Self::over(self.0.data.clone(), layout).with(self.part().clone())
+        Self::over(self.0.data.clone(), layout).as_read(self.0.as_type).with(self.part().clone())
     }
 
     /// The opened bytes.
@@ -323,7 +345,7 @@ impl Array {
 
     /// The way to rows that somebody asks for, chosen on first use.
     pub(crate) fn random(&self) -> Result<Arc<Lane>> {
-        self.data().random(self.row_bytes() as u64)
+        self.data().random(self.row_bytes() as u64, self.0.as_type)
     }
 
     /// The elements that `axes` select, one entry for each axis, as a fresh batch of the caller's.
@@ -367,13 +389,13 @@ impl Array {
 
     fn fill(&self, mut axes: Vec<Axis>, lane: &Lane, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let stop = || self.data().stop(interrupt);
-        let Layout { order, offset, dtype, .. } = self.0.layout;
+        let order = self.layout().order;
         let mut shape = self.layout().shape.clone();
         if order == Order::Fortran {
             axes.reverse();
             shape.reverse();
         }
-        let runs = Runs::new(&axes, &shape, dtype.itemsize(), offset)?;
+        let runs = Runs::new(&axes, &shape, self.dtype().itemsize(), self.first_byte())?;
         let len = runs.run_len();
         if len == 0 {
             return Ok(());
@@ -404,7 +426,7 @@ impl Array {
     /// What this is, in a few hexadecimal digits: element type, size, first and last 4 KiB of the file; and which
     /// part of it.
     pub fn fingerprint(&self) -> Result<String> {
-        let whole = self.data().fingerprint(&self.dtype().numpy_str())?;
+        let whole = self.data().fingerprint(&self.layout().dtype.numpy_str())?;
         if self.is_whole() {
             return Ok(whole);
         }

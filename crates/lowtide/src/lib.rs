@@ -55,6 +55,7 @@
 //! | few requests | `engine/plan`, `engine/fetch` | reads → sorted, merged requests, by several threads |
 //! | bytes | [`store`]: source × way | requests → bytes in somebody's buffer, and a report of what it cost |
 //! | what they mean | [`mod@format`], [`shards`] | header → element type, shape, offset, documents |
+//! | another type | [`cast`] | elements as they stand in a file → those that the caller wants |
 //! | wider integers | [`widen`] | tokens as they stand in a file → those that a model wants |
 //!
 //! [`budget`] counts what all of them hold; [`meter`] asks the kernel whether that is true and shares no
@@ -62,8 +63,10 @@
 
 mod again;
 mod array;
+mod astype;
 mod batch;
 pub mod budget;
+pub mod cast;
 mod chunks;
 pub mod door;
 mod engine;

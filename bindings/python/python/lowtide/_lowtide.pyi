@@ -131,7 +131,7 @@ class Array:
         """The shape, as NumPy's."""
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements."""
+        """NumPy's dtype of the elements, as they are read."""
     @property
     def ndim(self) -> int:
         """The number of axes."""
@@ -196,6 +196,32 @@ class Array:
             array([1])
         """
     def __getitems__(self, rows: Sequence[int]) -> list[Any]: ...
+    def astype(self, dtype: DTypeLike | Literal["bfloat16"]) -> Array:
+        """Gives the same array with its elements as another type, converted whenever they are read.
+
+        Nothing is read now: it is an array like any other, over the same file and inside the same budget. The
+        elements are, bit for bit, those of NumPy's `astype`. They are converted while they are read, by the
+        threads that read.
+
+        Args:
+            dtype: The type, as NumPy or torch says it. All that NumPy's `casting="same_kind"` allows: to more
+                or fewer bits, from either byte order, from whole numbers to floats and from those to complex
+                ones. No warning is given where a number becomes infinite.
+
+        Returns:
+            A `lowtide.Array` of that `dtype`. `lowtide.open(path, astype=dtype)` gives the same.
+
+        Raises:
+            ValueError: The type is of another kind: fractions, signs or imaginary parts would be lost. Or the
+                elements were rounded by an `astype` before.
+
+        Examples:
+            >>> a = lowtide.open("rows.npy").astype("float64")
+            >>> a
+            <lowtide.Array "...rows.npy" shape=(1000, 128) dtype=float64 (float32 in the file) access=auto>
+            >>> a[:10].dtype, next(a.shuffled(100, seed=0)).dtype
+            (dtype('float64'), dtype('float64'))
+        """
     def rows(self, start: int | None = None, stop: int | None = None) -> Array:
         """Gives a part of the rows as an array of its own, without reading it.
 
@@ -1694,6 +1720,7 @@ def open(
     dtype: DTypeLike | Literal["bfloat16"] | None = None,
     shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
     offset: int | None = None,
+    astype: DTypeLike | Literal["bfloat16"] | None = None,
     access: _Access = "auto",
     cache: _Cache = "auto",
     budget: _Size | Budget | None = None,
@@ -1713,6 +1740,8 @@ def open(
         shape: The shape, for files without a header; one size may be -1. One axis if not given. Of several
             files it is the shape of each.
         offset: The byte where the elements begin, for files without a header; 0 if not given.
+        astype: The type that elements become as they are read, "float32" for a file of float16, say, or for
+            one of big-endian float32; as `lowtide.Array.astype` has it. The file's own if not given.
         access: How bytes come from the file.
             "auto": chooses for each iteration, whose `access` and `why` say which and why.
             "map": one memory map, held, as `np.memmap` has it; pages that were touched stay.
@@ -1738,8 +1767,8 @@ def open(
     Raises:
         OSError: The file cannot be opened; `FileNotFoundError` and `PermissionError` are such errors.
         ValueError: The file has no header and there is no `dtype`, the shape does not fit in the file,
-            files do not go together, or a word or a size is not known. The message says what was expected
-            and what was found.
+            files do not go together, elements cannot become `astype`, or a word or a size is not known. The
+            message says what was expected and what was found.
         NotImplementedError: The elements are objects or structures.
         TypeError: `path` is neither a path, nor a list of them, nor an `np.memmap`.
 

@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::{Access, Cache, CacheWish, Way, Wish};
-use crate::store::{self, OneFile, Source, Store, sigbus, window_for};
+use crate::store::{self, AsType, OneFile, Source, Store, sigbus, window_for};
 use crate::{meter, sys};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -84,15 +84,18 @@ pub(crate) trait LetGo: Send + Sync + fmt::Debug {
     fn let_go(&self);
 }
 
+/// A way to opened bytes, and what their elements become on it.
+type Known = (Way, Cache, Option<AsType>, Arc<Lane>);
+
 /// What `close` lets go.
 #[derive(Debug)]
 struct Opened {
     supply: Box<dyn Supply>,
     /// What others have made of them.
     made: Mutex<Vec<Weak<dyn LetGo>>>,
-    lanes: Mutex<Vec<(Way, Cache, Arc<Lane>)>>,
-    /// The one for rows that somebody asks for.
-    random: Mutex<Option<Arc<Lane>>>,
+    lanes: Mutex<Vec<Known>>,
+    /// Those for rows that somebody asks for.
+    random: Mutex<Vec<(Option<AsType>, Arc<Lane>)>>,
 }
 
 impl Data {
@@ -197,21 +200,25 @@ impl Data {
         Ok(self.opened()?.supply.clock())
     }
 
-    /// A way to the bytes, made on first use.
-    pub(crate) fn lane(&self, way: Way, cache: Cache) -> Result<Arc<Lane>> {
+    /// A way to the bytes, or to the elements that they become, made on first use.
+    pub(crate) fn lane(&self, way: Way, cache: Cache, as_type: Option<AsType>) -> Result<Arc<Lane>> {
         let opened = self.opened()?;
-        let known = |lanes: &mut Vec<(Way, Cache, Arc<Lane>)>| {
-            lanes.iter().find(|(w, c, _)| (*w, *c) == (way, cache)).map(|(.., lane)| lane.clone())
+        let known = |lanes: &mut Vec<Known>| {
+            let same = |(w, c, a, _): &&Known| (*w, *c, *a) == (way, cache, as_type);
+            lanes.iter().find(same).map(|(.., lane)| lane.clone())
         };
         if let Some(lane) = sys::locked(&opened.lanes, known) {
             return Ok(lane);
         }
-        let store = opened.supply.open(way, cache, &self.budget)?;
-        let lane = Arc::new(Lane::new(store, opened.supply.clock()));
+        let lane = match as_type {
+            Some(as_type) => self.lane(way, cache, None)?.casting(as_type, &self.budget),
+            None => Lane::new(opened.supply.open(way, cache, &self.budget)?, opened.supply.clock()),
+        };
+        let lane = Arc::new(lane);
         // Two threads may have made one at the same time: the first stays.
         Ok(sys::locked(&opened.lanes, |lanes| {
             known(lanes).unwrap_or_else(|| {
-                lanes.push((way, cache, lane.clone()));
+                lanes.push((way, cache, as_type, lane.clone()));
                 lane
             })
         }))
@@ -229,7 +236,7 @@ impl Data {
             cached: opened.supply.cached(),
             room: opened.supply.room(),
             budget: self.budget.limit(),
-            direct: self.access == Access::Auto && self.lane(Way::Direct, Cache::Drop).is_ok(),
+            direct: self.access == Access::Auto && self.lane(Way::Direct, Cache::Drop, None).is_ok(),
             guarded: opened.supply.is_guarded(),
         })
     }
@@ -237,20 +244,23 @@ impl Data {
     /// How rows of so many bytes are read now.
     pub(crate) fn choose(&self, visit: Visit, row: u64) -> Result<Choice> {
         let choice = self.facts(visit, row)?.choose();
-        self.lane(choice.way, choice.cache)?; // fails now where it cannot be
+        self.lane(choice.way, choice.cache, None)?; // fails now where it cannot be
         log::debug!("{}: access {} because {}", self.path.display(), choice.way, choice.why);
         Ok(choice)
     }
 
     /// The way to rows of so many bytes that somebody asks for, by a choice that is made once.
-    pub(crate) fn random(&self, row: u64) -> Result<Arc<Lane>> {
+    pub(crate) fn random(&self, row: u64, as_type: Option<AsType>) -> Result<Arc<Lane>> {
         let opened = self.opened()?;
-        if let Some(lane) = sys::locked(&opened.random, |known| known.clone()) {
+        let known = |lanes: &mut Vec<(Option<AsType>, Arc<Lane>)>| {
+            lanes.iter().find(|(a, _)| *a == as_type).map(|(_, lane)| lane.clone())
+        };
+        if let Some(lane) = sys::locked(&opened.random, known) {
             return Ok(lane);
         }
         let choice = self.choose(Visit::Random, row)?;
-        let lane = self.lane(choice.way, choice.cache)?;
-        sys::locked(&opened.random, |known| *known = Some(lane.clone()));
+        let lane = self.lane(choice.way, choice.cache, as_type)?;
+        sys::locked(&opened.random, |lanes| lanes.push((as_type, lane.clone())));
         Ok(lane)
     }
 

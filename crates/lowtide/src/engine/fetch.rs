@@ -13,7 +13,7 @@ use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::store::{Cost, How, Nature, Read};
+use crate::store::{AsType, Cost, How, Nature, Read};
 use crate::sys::crew;
 use crate::sys::far::Far;
 use std::ops::Range;
@@ -215,6 +215,9 @@ impl Hand<'_> {
         if call.iter().all(|extent| !extent.is_merged()) {
             return self.lane.read(&mut rest[..call.len()], how, asked);
         }
+        if let Some(as_type) = self.lane.as_type() {
+            return self.fetch_as(as_type, scratch, rest, call, (how, asked));
+        }
         let mut requests = Vec::with_capacity(call.len());
         let mut merged = Vec::new();
         let (mut free, mut used) = (&mut *scratch, 0);
@@ -242,6 +245,60 @@ impl Hand<'_> {
                 match &far {
                     Some(far) => far.copy(from, read.into),
                     None => read.into.copy_from_slice(from),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Hand<'_> {
+    /// The same where elements are converted: after the scatter, so that only those are which are wanted.
+    fn fetch_as(
+        &self,
+        as_type: AsType,
+        scratch: &mut [u8],
+        rest: &mut [Read<'_>],
+        call: &[Extent],
+        (how, asked): (How<'_>, Asked),
+    ) -> Result<()> {
+        let raw_len = |len| as_type.cast.raw_len(len);
+        let mut requests = Vec::with_capacity(call.len());
+        let (mut free, mut reads) = (&mut *scratch, &mut *rest);
+        for extent in call {
+            let (mine, others) = reads.split_at_mut(extent.reads.len());
+            reads = others;
+            let offset = as_type.in_file(extent.bytes.start);
+            if let [one] = mine {
+                let start = one.into.len() - raw_len(one.into.len());
+                requests.push(Read { offset, into: &mut one.into[start..] });
+            } else {
+                let (into, left) = free.split_at_mut(raw_len(extent.len()));
+                free = left;
+                requests.push(Read { offset, into });
+            }
+        }
+        let coming = as_type.all_in_file(how.coming);
+        self.lane.read_raw(&mut requests, How { coming: &coming, far: false, ..how }, asked)?;
+        let (mut converter, far) = (as_type.cast.converter(), self.far.then(Far::default));
+        let (mut used, mut row) = (0, Vec::new());
+        for extent in call {
+            match &mut rest[extent.reads.clone()] {
+                [one] => converter.convert_at_end(one.into),
+                many => {
+                    for read in many {
+                        let before = usize::try_from(read.offset - extent.bytes.start).unwrap_or(usize::MAX);
+                        let from = &scratch[used + raw_len(before)..][..raw_len(read.into.len())];
+                        match &far {
+                            Some(far) => {
+                                row.resize(read.into.len(), 0);
+                                converter.convert(from, &mut row);
+                                far.copy(&row, read.into);
+                            }
+                            None => converter.convert(from, read.into),
+                        }
+                    }
+                    used += raw_len(extent.len());
                 }
             }
         }

@@ -9,6 +9,7 @@ use crate::budget::Budget;
 use crate::error::Result;
 use crate::options::{Access, Cache, Way};
 use crate::order::{Blocks, Mixes, Order, Part, Permutation, Sequential, Steps, Stream, Within};
+use crate::store::AsType;
 use std::sync::Arc;
 
 /// Which rows, when.
@@ -65,6 +66,8 @@ pub(crate) struct Input {
     /// Where a pass goes through rows that were dealt: which of `rows` they are.
     pub(crate) dealt: Option<Part>,
     pub(crate) data: Arc<Data>,
+    /// What the elements become as they are read; `rows` are bytes of that.
+    pub(crate) as_type: Option<AsType>,
     /// Where the bytes are held in memory: how they are read from there, and how they came.
     pub(crate) held: Option<(Arc<Lane>, Choice)>,
 }
@@ -78,16 +81,21 @@ impl Input {
     pub(crate) fn lane(&self, way: Way, cache: Cache) -> Result<Arc<Lane>> {
         match &self.held {
             Some((lane, _)) => Ok(lane.clone()),
-            None => self.data.lane(way, cache),
+            None => self.data.lane(way, cache, self.as_type),
         }
     }
 
     /// How they are read now.
     pub(crate) fn choose(&self, visit: Visit) -> Result<Choice> {
-        match &self.held {
-            Some((_, choice)) => Ok(choice.clone()),
-            None => self.data.choose(visit, self.rows.row_bytes() as u64),
+        if let Some((_, choice)) = &self.held {
+            return Ok(choice.clone());
         }
+        let mut choice = self.data.choose(visit, self.rows.row_bytes() as u64)?;
+        if let Some(AsType { cast, .. }) = self.as_type {
+            let (from, to) = (cast.from(), cast.to());
+            choice.why = format!("{}; {from} becomes {to} as it is read", choice.why);
+        }
+        Ok(choice)
     }
 
     /// Whether it is ours to choose how they are read.

@@ -1,8 +1,9 @@
 //! A store, and what was learned of it.
 
 use super::seen::Costs;
+use crate::budget::Budget;
 use crate::error::Result;
-use crate::store::{Cost, How, Nature, Read, Report, Store};
+use crate::store::{AsType, Casting, Cost, How, Nature, Read, Report, Store};
 use crate::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,12 +52,28 @@ pub(crate) struct Lane {
     fixed: Option<Cost>,
     costs: Mutex<Costs>,
     clock: Clock,
+    /// Where elements are converted: the store of what is in the file.
+    raw: Option<(AsType, Arc<dyn Store>)>,
 }
 
 impl Lane {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let Nature { prior, learns, .. } = store.nature();
-        Self { store, fixed: (!learns).then_some(prior), costs: Mutex::new(Costs::new(prior)), clock }
+        let costs = Mutex::new(Costs::new(prior));
+        Self { store, fixed: (!learns).then_some(prior), costs, clock, raw: None }
+    }
+
+    /// A way to its elements as another type.
+    pub(crate) fn casting(&self, as_type: AsType, budget: &Budget) -> Self {
+        let store = Casting { store: self.store.clone(), as_type, budget: budget.clone() };
+        let grows = as_type.cast.from().itemsize() <= as_type.cast.to().itemsize();
+        let raw = grows.then(|| (as_type, self.store.clone()));
+        Self { raw, ..Self::new(Arc::new(store), self.clock.clone()) }
+    }
+
+    /// What its elements become, where they are no larger before that: see [`Lane::read_raw`].
+    pub(crate) fn as_type(&self) -> Option<AsType> {
+        self.raw.as_ref().map(|(as_type, _)| *as_type)
     }
 
     pub(crate) fn nature(&self) -> Nature {
@@ -74,8 +91,18 @@ impl Lane {
 
     /// Reads, and remembers what is reported: of reads that a disk was asked for ahead of time, by their rate.
     pub(crate) fn read(&self, reads: &mut [Read<'_>], how: How<'_>, asked: Asked) -> Result<()> {
+        self.read_by(&*self.store, reads, how, asked)
+    }
+
+    /// Reads what is in the file, for whoever converts it himself: merged reads, of which not all is wanted.
+    pub(crate) fn read_raw(&self, reads: &mut [Read<'_>], how: How<'_>, asked: Asked) -> Result<()> {
+        let store = self.raw.as_ref().map_or(&self.store, |(_, store)| store);
+        self.read_by(&**store, reads, how, asked)
+    }
+
+    fn read_by(&self, store: &dyn Store, reads: &mut [Read<'_>], how: How<'_>, asked: Asked) -> Result<()> {
         let began = self.now();
-        let mut report = self.store.read(reads, how)?;
+        let mut report = store.read(reads, how)?;
         if asked == Asked::Ahead && report.looked > 0 {
             let bytes = reads.iter().map(|read| read.into.len() as u64).sum();
             report = Report::by_rate(reads.len(), bytes, self.now().saturating_sub(began));

@@ -393,7 +393,8 @@ pub(super) fn chunks(disk: &Disk, ask: Ask, pass: Pass, shard: Shard) -> Result<
     let wish = Wish { access, cache: CacheWish::Auto, budget: Some(Budget::new(budget)?) };
     let data = Data::over(Box::new(disk.clone()), "simulated".into(), wish)?;
     let count = disk.len / row as u64;
-    let input = Input { rows: Rows::whole(0, row as u64, row, count), dealt: None, data, held: None };
+    let rows = Rows::whole(0, row as u64, row, count);
+    let input = Input { rows, dealt: None, data, as_type: None, held: None };
     let steps = shard.steps(count, 0, chunk as u64, LastStep::Split)?;
     Ahead::new(Job { inputs: vec![input], pass, steps, ahead: u64::MAX })
 }

@@ -146,7 +146,8 @@ impl Sorted {
         let data: Vec<Arc<Data>> =
             runs.files.iter().zip(&task.job.inputs).map(open).collect::<Result<_>>()?;
         // Nobody reads it twice, so nothing of it belongs in the page cache.
-        let lanes = |way| data.iter().map(|data| data.lane(way, Cache::Drop)).collect::<Result<Vec<_>>>();
+        let lanes =
+            |way| data.iter().map(|data| data.lane(way, Cache::Drop, None)).collect::<Result<Vec<_>>>();
         let (way, lanes) = match lanes(Way::Direct) {
             Ok(lanes) => (Way::Direct, lanes),
             Err(_) => (Way::Read, lanes(Way::Read)?),

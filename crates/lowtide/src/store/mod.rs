@@ -15,12 +15,14 @@
 //! | [`Way::Read`] | positioned reads: see [`Manner`] | none | an error: the read comes back short |
 //! | [`Way::Direct`] | unbuffered reads, many in flight | none | the same |
 
+mod casting;
 pub mod conformance;
 mod resident;
 pub mod sigbus;
 mod source;
 mod way;
 
+pub(crate) use casting::{AsType, Casting};
 pub(crate) use resident::Resident;
 pub use source::{Files, OneFile, Part, Source};
 pub use way::{DirectStore, Engine, ReadStore, WINDOWS, open, open_file, window_for};
