@@ -7,7 +7,7 @@ use crate::error::{raise, unlocked};
 use crate::index::{self, Mode, Selected};
 use crate::number::{Number, optional};
 use crate::open::{AS_TYPE, CUTS, FILES, FINGERPRINT, sent};
-use crate::{budget, dtype, notebook, parts};
+use crate::{budget, dtype, fold, notebook, parts};
 use lowtide::format::{Container, Order};
 use lowtide::order::Cut;
 use lowtide::{Access, Axis};
@@ -651,6 +651,11 @@ impl Array {
         keepdims: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("max", axis, None, out, keepdims, None))
+    }
+
+    /// For `lowtide._reduce`: what a pass over all rows gives, column by column; None where it takes NumPy.
+    fn _fold<'py>(&self, py: Python<'py>, name: &str, piece: usize) -> PyResult<Bound<'py, PyAny>> {
+        fold::fold(py, &self.inner, self.descr(py), name, piece)
     }
 
     #[classattr]

@@ -17,6 +17,7 @@ mod chunks;
 mod command;
 mod dtype;
 mod error;
+mod fold;
 mod index;
 mod iteration;
 mod loader;

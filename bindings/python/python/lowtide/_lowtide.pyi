@@ -196,6 +196,7 @@ class Array:
             array([1])
         """
     def __getitems__(self, rows: Sequence[int]) -> list[Any]: ...
+    def _fold(self, name: str, piece: int) -> tuple[Any, ...] | None: ...
     def astype(self, dtype: DTypeLike | Literal["bfloat16"]) -> Array:
         """Gives the same array with its elements as another type, converted whenever they are read.
 
