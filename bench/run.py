@@ -2,7 +2,8 @@
 
 `make bench` runs all of it; `python bench/run.py --only shuffled_warm --rounds 5` a part; `--only tokens` all
 that has to do with tokens (bench/tokens.py), `--only text` what makes them (bench/text.py), `--only write` what makes
-arrays (bench/write.py), `--only shuffle_` what shuffles them on a disk (bench/shuffle.py). Each side runs in a
+arrays (bench/write.py), `--only shuffle_` what shuffles them on a disk (bench/shuffle.py), `--only parts` what is made
+of them (bench/parts.py). Each side runs in a
 process of its own (bench/side.py), watched from outside by the kernel's numbers, and the sides take turns
 (bench/harness.py). The raw figures and the machine's description are kept in bench/runs/DATE-NAME/.
 """
@@ -25,6 +26,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import parts
 import shuffle
 import text
 import tokens
@@ -278,9 +280,10 @@ def main() -> None:
     groups = [("rows.npy", make, 4 << 30, ALL, "rows of 512 bytes")]
     groups += [("tokens.bin", tokens.make, 8 << 30, tokens.ALL, "tokens of 2 bytes")]
     groups += [("corpus.jsonl", text.make, 256 << 20, text.ALL, "JSON lines of Python's standard library")]
+    groups += [("parts.npy", parts.make, 2 << 30, parts.ALL, "rows of 512 bytes")]
     groups += [("size", write.make, 4 << 30, write.ALL, "are written")]
     groups += [("lines.bin", shuffle.make, 4 << 30, shuffle.ALL, "lines of 512 bytes")]
-    names = [part.__name__ for *_, parts, _ in groups for part in parts]
+    names = [part.__name__ for *_, all_parts, _ in groups for part in all_parts]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--only", nargs="*", default=[""], metavar="PART", help="how names begin: " + ", ".join(names)
@@ -290,7 +293,7 @@ def main() -> None:
     parser.add_argument(
         "--size",
         type=int,
-        help="bytes of the file: 4 GiB of rows, 8 GiB of tokens, 256 MiB of text, 4 GiB written or shuffled",
+        help="bytes of the file: 4 GiB of rows (2 for parts), 8 GiB of tokens, 256 MiB of text, 4 GiB written",
     )
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument(
@@ -304,9 +307,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="lowtide-bench-", dir=arguments.dir))
     try:
         bench = Bench(folder, arguments.rounds, arguments.seconds)
-        for name, maker, usual, parts, what in groups:
-            parts = [part for part in parts if part.__name__.startswith(tuple(arguments.only))]
-            if not parts:
+        for name, maker, usual, all_parts, what in groups:
+            chosen = [part for part in all_parts if part.__name__.startswith(tuple(arguments.only))]
+            if not chosen:
                 continue
             made = folder / name
             path = arguments.tokens if arguments.tokens and maker is tokens.make else made
@@ -316,7 +319,7 @@ def main() -> None:
             bench.say(
                 f"file {size} MiB, {what}; read_ahead_kb {read_ahead_kb(path)}; load {os.getloadavg()[0]:.1f}"
             )
-            for part in parts:
+            for part in chosen:
                 part(bench, path)
             made.unlink(missing_ok=True)
         if bench.met or bench.missed:
