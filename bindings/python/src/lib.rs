@@ -15,6 +15,7 @@ mod budget;
 mod chunk_shape;
 mod chunks;
 mod command;
+mod convert;
 mod dtype;
 mod error;
 mod fold;
@@ -63,6 +64,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memmap::release, module)?)?;
     module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(prepare::reopen, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::convert, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(verify::again, module)?)?;
     module.add_function(wrap_pyfunction!(shuffle::shuffle, module)?)?;

@@ -143,7 +143,7 @@ pub fn named(given: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 /// How many tokens: a number, or a text such as "100M".
-fn tokens(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub fn tokens(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     match given.cast::<PyString>() {
         Ok(text) => lowtide_cli::prepare::count(text.to_str()?).map_err(PyValueError::new_err),
         Err(_) => given.extract::<Number>()?.named(given.py(), "shard_tokens", 1),

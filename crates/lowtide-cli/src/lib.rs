@@ -5,6 +5,7 @@
 //! Exit codes: 0 it worked, 1 it failed, 2 it was called wrongly.
 
 mod bench;
+pub mod convert;
 mod demo;
 pub mod draw;
 mod headerless;
@@ -51,6 +52,7 @@ enum Command {
     Prepare(Box<prepare::Args>),
     Verify(verify::Args),
     Shuffle(shuffle::Args),
+    Convert(Box<convert::Args>),
     Demo(demo::Args),
     /// Print a completion script for a shell
     Completions {
@@ -93,6 +95,7 @@ pub fn main(
         Command::Prepare(args) => prepare::run(&args, &context),
         Command::Verify(args) => verify::run(&args, &context),
         Command::Shuffle(args) => shuffle::run(&args, &context),
+        Command::Convert(args) => convert::run(&args, &context),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());

@@ -81,7 +81,7 @@ pub struct Args {
 }
 
 /// The dialects that can be written.
-const WRITTEN: [&str; 5] = ["nanogpt", "llmc", "megatron", "datatrove", "npy"];
+pub const WRITTEN: [&str; 5] = ["nanogpt", "llmc", "megatron", "datatrove", "npy"];
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let settings = settings(args)?;

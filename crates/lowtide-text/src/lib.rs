@@ -21,6 +21,7 @@
 
 #[doc(hidden)]
 pub mod attack;
+pub mod convert;
 mod deal;
 mod documents;
 mod encode;

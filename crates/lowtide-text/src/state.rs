@@ -168,6 +168,11 @@ impl Work {
         Ok((work, Found::Begun(Box::new(state))))
     }
 
+    /// Takes a folder that has nothing in it, for work that begins anew after a kill.
+    pub fn fresh(output: &Path) -> Result<Self> {
+        Self::lock(output, output.join(FOLDER))
+    }
+
     /// Makes the folder, and takes it for this process alone.
     fn lock(output: &Path, folder: PathBuf) -> Result<Self> {
         let wrong = |error| Error::io(&folder, "make the folder", error);

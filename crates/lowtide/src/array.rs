@@ -299,6 +299,14 @@ impl Array {
         Self::over(self.0.data.clone(), layout).as_read(self.0.as_type).with(self.part().clone())
     }
 
+    /// All elements of the files, along one axis, in the order in which they lie there.
+    pub(crate) fn stored(&self) -> Self {
+        let mut layout = self.0.layout.clone();
+        layout.shape = vec![layout.shape.iter().product()]; // 63 bits hold it: the layout was checked
+        layout.order = Order::C;
+        Self::over(self.0.data.clone(), layout)
+    }
+
     /// The opened bytes.
     pub(crate) fn data(&self) -> &Data {
         &self.0.data

@@ -23,6 +23,8 @@ pub const DTYPE: Setting = Setting::named("dtype");
 pub const SHAPE: Setting = Setting::named("shape");
 /// The order of the elements in a file.
 pub const ORDER: Setting = Setting::named("order");
+/// The order of the bytes of a number.
+pub const BYTE_ORDER: Setting = Setting::named("byte_order");
 /// Where the elements of a file without a header begin.
 pub const OFFSET: Setting = Setting::named("offset");
 /// The dialect of token files.
@@ -39,6 +41,10 @@ pub const BUDGET: Setting = Setting::named("budget");
 pub const SPLIT: Setting = Setting::named("split");
 /// What made the ids of tokens.
 pub const TOKENIZER: Setting = Setting::named("tokenizer");
+/// Whether something may be lost.
+pub const LOSSY: Setting = Setting::named("lossy");
+/// Whether a file is replaced.
+pub const OVERWRITE: Setting = Setting::named("overwrite");
 
 /// A setting that a message names, with a value or without.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +64,8 @@ enum Value {
     Plain(String),
     /// Not given: `None` in Python, no flag at a shell.
     Absent,
+    /// What is on or off: `lossy=True` in Python, `--lossy` at a shell.
+    On,
 }
 
 impl Setting {
@@ -97,6 +105,12 @@ impl Setting {
         Self { value: Some(Value::Absent), ..self }
     }
 
+    /// Of what is on or off: on.
+    #[must_use]
+    pub fn on(self) -> Self {
+        Self { value: Some(Value::On), ..self }
+    }
+
     fn write(&self, door: Door, f: &mut Formatter<'_>) -> fmt::Result {
         match door {
             Door::Python => {
@@ -107,6 +121,7 @@ impl Setting {
                     Some(Value::Number(number)) => write!(f, "{number}"),
                     Some(Value::Plain(value)) => f.write_str(value),
                     Some(Value::Absent) => f.write_str("None"),
+                    Some(Value::On) => f.write_str("True"),
                     Some(Value::Sizes(sizes)) => match &sizes[..] {
                         [one] => write!(f, "({one},)"),
                         sizes => write!(f, "({})", sizes.join(", ")),
@@ -119,7 +134,7 @@ impl Setting {
                 }
                 write!(f, "--{}", self.name.replace('_', "-"))?;
                 match &self.value {
-                    None | Some(Value::Absent) => Ok(()),
+                    None | Some(Value::Absent | Value::On) => Ok(()),
                     Some(Value::Word(word)) => write!(f, " {word}"),
                     Some(Value::Number(number)) => write!(f, " {number}"),
                     Some(Value::Plain(value)) => write!(f, " {value}"),
@@ -159,6 +174,19 @@ impl Words {
     /// Whether a setting is named, with whatever value.
     pub fn names(&self, setting: &Setting) -> bool {
         self.0.iter().any(|piece| matches!(piece, Piece::Setting(named) if named.name == setting.name))
+    }
+
+    /// The same with other names for some settings: what `lowtide.open` calls `dtype` may be another function's `in_dtype`.
+    #[must_use]
+    pub fn renamed(mut self, names: &[(&str, &'static str)]) -> Self {
+        for piece in &mut self.0 {
+            if let Piece::Setting(setting) = piece
+                && let Some((_, other)) = names.iter().find(|(name, _)| *name == setting.name)
+            {
+                setting.name = other;
+            }
+        }
+        self
     }
 
     /// The same for a reader at `door`.
@@ -234,10 +262,18 @@ mod tests {
             (SHAPE.sizes([5]), "shape=(5,)", "--shape 5"),
             (BUDGET.plain(&0.5), "budget=0.5", "--budget 0.5"),
             (SPLIT.absent(), "split=None", "no --split"),
+            (LOSSY.on(), "lossy=True", "--lossy"),
         ] {
             let words = Words::from(setting);
             assert_eq!([Door::Python, Door::Shell].map(|door| words.at(door).to_string()), [python, shell]);
         }
+    }
+
+    #[test]
+    fn settings_have_other_names_elsewhere() {
+        let words =
+            (Words::from("dtype needs ") + DTYPE.is("<u2") + FORMAT).renamed(&[("dtype", "in_dtype")]);
+        assert_eq!(words.at(Door::Shell).to_string(), "dtype needs --in-dtype <u2--format");
     }
 
     /// What no replacement of text can promise.

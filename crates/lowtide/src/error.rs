@@ -228,6 +228,16 @@ impl Error {
         }
     }
 
+    /// The same with other names for settings: see [`Words::renamed`].
+    #[must_use]
+    pub fn renamed(self, names: &[(&str, &'static str)]) -> Self {
+        let hint = self.hint().renamed(names);
+        match self {
+            Self::Argument { what, .. } => Self::Argument { what: what.renamed(names), hint },
+            other => other.with_hint(hint),
+        }
+    }
+
     /// Replaces the hint of the variants that carry one.
     #[must_use]
     pub fn with_hint(mut self, new: impl Into<Words>) -> Self {

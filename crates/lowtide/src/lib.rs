@@ -57,6 +57,7 @@
 //! | what they mean | [`mod@format`], [`shards`] | header → element type, shape, offset, documents |
 //! | another type | [`cast`] | elements as they stand in a file → those that the caller wants |
 //! | wider integers | [`widen`] | tokens as they stand in a file → those that a model wants |
+//! | other files | [`mod@write`], [`convert`] | elements → a file that appears whole or not at all |
 //!
 //! [`budget`] counts what all of them hold; [`meter`] asks the kernel whether that is true and shares no
 //! code with them. [`Array`], [`Zip`], [`Chunks`], [`Tokens`] and [`Loader`] are thin faces over this.
@@ -68,6 +69,7 @@ mod batch;
 pub mod budget;
 pub mod cast;
 mod chunks;
+pub mod convert;
 pub mod door;
 mod engine;
 pub mod error;

@@ -37,6 +37,7 @@ __all__ = [
     "_reopen_tokens",
     "_verified",
     "append",
+    "convert",
     "create",
     "main",
     "open",
@@ -1473,6 +1474,10 @@ class Recording:
     def save_json(self, path: str | PathLike[str]) -> None:
         """Writes the JSON likewise."""
 
+class _Converting(TypedDict):
+    written: int
+    total: int
+
 class _Written(TypedDict):
     rows: int
     bytes: int
@@ -2034,6 +2039,88 @@ def shuffle_documents(
     Examples:
         >>> made = lowtide.shuffle_documents("train.bin", "shuffled", seed=1, end_of_text=50256)
         >>> made["documents"] == lowtide.tokens("train.bin", end_of_text=50256).documents
+        True
+    """
+
+def convert(
+    inputs: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    dtype: DTypeLike | None = None,
+    byte_order: Literal["little", "big", "native"] | None = None,
+    order: Literal["C", "F"] | None = None,
+    format: Literal["nanogpt", "llmc", "megatron", "datatrove", "npy"] | None = None,
+    end_of_text: int | None = None,
+    shard_tokens: int | str | None = None,
+    lossy: bool = False,
+    overwrite: bool = False,
+    in_dtype: DTypeLike | None = None,
+    in_shape: int | Sequence[int] | None = None,
+    in_offset: int | None = None,
+    in_order: Literal["C", "F"] | None = None,
+    in_format: str | None = None,
+    budget: _Size | Budget | None = None,
+    cache: _Cache = "auto",
+    progress: Callable[[_Converting], object] | Literal[False] | None = None,
+) -> dict[str, Any]:
+    """Writes an array, or tokens, into other files that say the same, inside a fixed amount of memory.
+
+    Arrays go between `.npy` and raw files, byte orders, element types, C and Fortran order; with `format=`,
+    token files become those of another format. The output appears whole or not at all; killed at any moment,
+    it leaves nothing that the next call does not take away. What would be lost is an error that names it.
+
+    Args:
+        inputs: A path as for `lowtide.open`, or for `lowtide.tokens` with `format=`: a file, a folder, a
+            glob, or a list of files whose rows or tokens follow each other.
+        output: The file to write: a `.npy` file if it is called so, else one without a header. With `format=`
+            a folder, with a manifest, as `lowtide.prepare` makes it.
+        dtype: Its element type; the input's if not given. Every value has to survive: 3.0 becomes the int8 3,
+            3.5 and 300.0 are errors.
+        byte_order: "little", "big" or "native"; that of the dtype if not given.
+        order: "C", or "F" for Fortran order; the input's if not given, and "C" for files without a header.
+        format: Makes token files: "nanogpt", "llmc", "megatron", "datatrove" or "npy". Documents are kept;
+            where the new format has no index of them, `end_of_text` stands between them.
+        end_of_text: The token between documents, for files without an index of them. A prepared folder knows.
+        shard_tokens: A file of tokens ends with the document that reaches this: a number, or "100M".
+        lossy: Lets be lost what the output cannot hold: values become what `astype` makes of them.
+        overwrite: Replaces an output of that name, once the new one is whole.
+        in_dtype: The element type of an input without a header.
+        in_shape: Its shape; one size may be -1.
+        in_offset: The byte where its elements begin.
+        in_order: The order of its elements: "C" if not given, or "F".
+        in_format: What input tokens are written in, instead of what they look like: see `lowtide.tokens`.
+        budget: How much memory is used, dirty pages included: a size like "64MiB" or a `lowtide.Budget`. The
+            default is the smaller of 256 MiB and a quarter of the room.
+        cache: What the page cache keeps of both files: "keep", "drop", or "auto", which keeps what fits in
+            half the room.
+        progress: A function that is called with a dict now and then: `written` and `total`, in bytes. What it
+            raises ends the work. By default a line on the terminal; False for silence.
+
+    Returns:
+        A dict: `path`, `shape`, `dtype`, `order` and `bytes` of the new file; of tokens `path`, `format`,
+        `dtype`, `tokens`, `documents` and `files`.
+
+    Raises:
+        ValueError: Something would be lost; or a header is damaged.
+        FileExistsError: There is a file of that name, and `overwrite` is not set.
+        OSError: The disk has no room for the new file, which is said before anything is written.
+        MemoryError: The budget is too small.
+
+    Examples:
+        >>> made = lowtide.convert("rows.npy", "columns.npy", order="F")
+        >>> made["shape"], made["dtype"], made["order"]
+        ((1000, 128), '<f4', 'F')
+        >>> raw = {"in_dtype": "float32", "in_shape": (-1, 128)}
+        >>> made = lowtide.convert("rows.bin", "wide.npy", dtype=">f8", **raw)
+        >>> lowtide.convert("rows.npy", "small.npy", dtype="float16")
+        Traceback (most recent call last):
+            ...
+        ValueError: ...rows.npy: at byte 8324: expected a value that float16 can hold, found 2049.0 at [16, 1]
+        hint: lossy=True converts it all the same, as astype does
+        >>> made = lowtide.convert("train.bin", "shards", format="llmc", shard_tokens=100_000)
+        >>> made["tokens"], [file.name for file in made["files"]]
+        (200000, ['train-00000.bin', 'train-00001.bin'])
+        >>> bool(lowtide.verify("shards"))
         True
     """
 

@@ -4,6 +4,7 @@
 //! swapped on the way: an array of big-endian numbers stays one, as NumPy's would, and
 //! [`Dtype::to_native`] swaps where a caller asks for native numbers.
 
+use crate::door::BYTE_ORDER;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -41,6 +42,22 @@ pub enum ByteOrder {
 impl ByteOrder {
     /// This machine's order.
     pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
+}
+
+impl FromStr for ByteOrder {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "little" => Ok(Self::Little),
+            "big" => Ok(Self::Big),
+            "native" => Ok(Self::NATIVE),
+            _ => Err(Error::argument(
+                BYTE_ORDER.is(word.to_owned()) + " is not known",
+                "one of \"little\", \"big\", \"native\"",
+            )),
+        }
+    }
 }
 
 /// The type of an array's elements. One-byte kinds are always [`ByteOrder::NATIVE`].

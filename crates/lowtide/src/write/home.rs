@@ -9,6 +9,7 @@ use super::draft::{Draft, Existing, part_path};
 use super::growth::Growth;
 use super::paced::Paced;
 use super::wrong;
+use crate::door::OVERWRITE;
 use crate::error::{Error, Result};
 use crate::format::{Container, Layout, npy};
 use std::fs::File;
@@ -41,7 +42,7 @@ impl Home {
             }
             Ok(_) if existing == Existing::Refuse => {
                 return Err(cannot(rustix::io::Errno::EXIST)
-                    .with_hint("overwrite=True replaces it, once the new one is whole"));
+                    .with_hint(OVERWRITE.on() + " replaces it, once the new one is whole"));
             }
             _ => {}
         }

@@ -175,7 +175,7 @@ impl WriteOptions {
     /// The memory of the writer, and how much of the file it lets be dirty at once.
     fn lease(&self) -> Result<(Lease, u64)> {
         let budget = self.budget.clone().unwrap_or_else(|| Budget::default_for(meter::room().bytes));
-        let window = (budget.available() / PARTS).min(WINDOW) / LEAST_WINDOW * LEAST_WINDOW;
+        let window = window(budget.available());
         let lease = if window == 0 { None } else { budget.lease(PARTS * window) };
         let lease = lease.ok_or_else(|| Error::Budget {
             what: "writing an array".into(),
@@ -185,6 +185,11 @@ impl WriteOptions {
         })?;
         Ok((lease, window))
     }
+}
+
+/// What is dirty at once, of so much memory.
+fn window(available: u64) -> u64 {
+    (available / PARTS).min(WINDOW) / LEAST_WINDOW * LEAST_WINDOW
 }
 
 /// The absolute path; of a link, that of what it leads to, which is what is written.
@@ -293,6 +298,11 @@ impl Writer {
         self.growth.row_bytes()
     }
 
+    /// How much of so many bytes of memory a writer would use.
+    pub(crate) fn share(available: u64) -> u64 {
+        PARTS * window(available)
+    }
+
     /// How many bytes a caller who has to convert rows may hold at a time: they are leased.
     pub fn scratch(&self) -> usize {
         usize::try_from(self.window).unwrap_or(usize::MAX)
@@ -329,6 +339,21 @@ impl Writer {
         let mut part = self.part(Place::Row(start), rows)?;
         part.write(bytes, interrupt)?;
         part.done()
+    }
+
+    /// Writes elements anywhere in an array whose number of rows is known, whole rows or not: `at` bytes after the first.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn put(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        self.opened()?;
+        let place = self.data_at.checked_add(at);
+        let end = place.and_then(|place| place.checked_add(bytes.len() as u64));
+        let (Some(place), Some(_)) = (place, end.filter(|&end| !self.grows() && end <= self.end())) else {
+            return Err(Error::Bug { what: format!("{} bytes at {at} are not in the array", bytes.len()) });
+        };
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        open.out.write_at(place, bytes, interrupt)
     }
 
     fn count(&self, bytes: &[u8]) -> Result<u64> {

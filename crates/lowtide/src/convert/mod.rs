@@ -1,0 +1,304 @@
+//! Arrays into other files: another container, order, byte order or element type, inside the budget.
+//!
+//! In: an opened [`Array`], of one file or many. Out: a file that appears whole or not at all, with the same numbers. Data
+//! moves one way: the engine reads, [`Cast`] changes the type and says what would be lost, [`Writer`] writes by ranges with
+//! few dirty pages. Where the order of the axes stays, elements stream through in the order of the file. Where it does not,
+//! tiles of them are read, turned in memory and written: see `tiles` and `turn`.
+
+mod tiles;
+mod turn;
+
+use crate::array::Array;
+use crate::budget::Budget;
+use crate::budget::pool::Block;
+use crate::cast::Cast;
+use crate::door::{BUDGET, LOSSY, Words};
+use crate::error::{Error, Result};
+use crate::format::{ByteOrder, Dtype, Order, byte_len, npy};
+use crate::interrupt::Interrupt;
+use crate::options::CacheWish;
+use crate::selection::Axis;
+use crate::write::{Existing, WriteOptions, Writer};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tiles::{Grow, Tile};
+
+/// Bytes that are cast and written at once: they stay in the processor's cache from one to the other.
+const PIECE: usize = 1 << 20;
+/// Bytes of the input's runs, at least, in what is turned at once: two lines of the cache.
+const RUN: usize = 128;
+/// The least that anything of this is done in.
+const LEAST: u64 = 4 << 20;
+/// How often somebody is told how far it is.
+const TELL: Duration = Duration::from_millis(50);
+
+/// What happens to a value that the new type cannot hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loss {
+    /// It is an error that names the first.
+    #[default]
+    Refused,
+    /// It becomes what NumPy's `astype` makes of it.
+    Allowed,
+}
+
+/// How an array is converted.
+///
+/// ```no_run
+/// use lowtide::convert::Conversion;
+/// use lowtide::format::Order;
+/// let array = lowtide::open("fortran.npy")?;
+/// let conversion = Conversion { order: Some(Order::C), ..Conversion::default() };
+/// let made = conversion.run(&array, "rows.npy".as_ref(), &mut |_, _| {}, &|| Ok(()))?;
+/// assert_eq!(made.shape, array.shape());
+/// # Ok::<(), lowtide::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Conversion {
+    /// The element type; the input's, if not said.
+    pub dtype: Option<Dtype>,
+    /// The byte order; that of the type, if not said.
+    pub byte_order: Option<ByteOrder>,
+    /// The order of the elements; the input's, if not said, and C for a file without a header, which cannot say it.
+    pub order: Option<Order>,
+    /// What happens to what the type cannot hold.
+    pub loss: Loss,
+    /// What the page cache keeps of the output; of the input the array knows.
+    pub cache: CacheWish,
+    /// What is done about a file that has the name already.
+    pub existing: Existing,
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Converted {
+    /// The file, as an absolute path.
+    pub path: PathBuf,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// The order of its elements.
+    pub order: Order,
+    /// Bytes of all elements.
+    pub bytes: u64,
+}
+
+impl Conversion {
+    /// Writes the numbers of `array` to a new file: a `.npy` file if it is called so, else bare elements. Memory is that
+    /// of the array's budget. `progress` is told how many of how many bytes of the output are written.
+    ///
+    /// # Errors
+    /// [`Error::Format`] with the first place where a value would be lost; [`Error::Io`] as the system has it: a full
+    /// disk, before anything is written, or a file that exists; [`Error::Budget`]. In every case the output is what it was.
+    pub fn run(
+        &self,
+        array: &Array,
+        output: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Converted> {
+        if !array.is_whole() {
+            return Err(Error::argument(
+                "a part of an array is not converted",
+                "take its file, or create and extend",
+            ));
+        }
+        let npy = output.extension().is_some_and(|end| end.eq_ignore_ascii_case("npy"));
+        let order = self.order.unwrap_or(if npy { array.layout().order } else { Order::C });
+        let dtype = self.dtype.unwrap_or(array.dtype());
+        let dtype = Dtype::new(dtype.kind(), self.byte_order.unwrap_or(dtype.byte_order()));
+        let shape = array.shape().to_vec();
+        let bytes = byte_len(&shape, dtype.itemsize())
+            .ok_or_else(|| Error::argument("the array is too large: its size does not fit in 63 bits", ""))?;
+        let budget = array.budget();
+        let (limit, written) = (budget.limit(), Writer::share(budget.limit() / 4));
+        let lease = budget.lease(written).filter(|_| limit >= LEAST).ok_or_else(|| Error::Budget {
+            what: "converting an array".into(),
+            needs: LEAST,
+            limit,
+            hint: Words::from("a larger ") + BUDGET + ", such as " + BUDGET.is("64MiB"),
+        })?;
+        let sizes: Vec<Option<usize>> = shape.iter().copied().map(Some).collect();
+        let options = WriteOptions::new().order(order).cache(self.cache).existing(self.existing);
+        let writer = options.budget(Budget::new(written)?).create(output, dtype, &sizes)?;
+        let path = writer.path().to_owned();
+        let cast = Cast::new(array.dtype(), dtype);
+        let mut work =
+            Work { array, cast, loss: self.loss, writer, done: 0, total: bytes, progress, told: None };
+        if bytes > 0 {
+            let one_way = npy::saved_order(&shape, array.layout().order) == npy::saved_order(&shape, order);
+            if one_way { work.stream(interrupt)? } else { work.turn(order, interrupt)? }
+        }
+        work.writer.close()?;
+        (work.progress)(bytes, bytes);
+        drop(lease);
+        Ok(Converted { path, dtype, shape, order: npy::saved_order(array.shape(), order), bytes })
+    }
+}
+
+/// A conversion under way.
+struct Work<'a> {
+    array: &'a Array,
+    cast: Cast,
+    loss: Loss,
+    writer: Writer,
+    done: u64,
+    total: u64,
+    progress: &'a mut dyn FnMut(u64, u64),
+    told: Option<Instant>,
+}
+
+impl Work<'_> {
+    /// All elements in the order in which they lie in the file.
+    fn stream(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        let item = self.array.dtype().itemsize();
+        let width = self.cast_width();
+        let stored = self.array.stored();
+        let mut made = self.block(PIECE / width * width)?;
+        let mut first = 0;
+        let mut chunks = stored.chunks(PIECE / item.max(width))?;
+        while let Some(chunk) = chunks.next_chunk(interrupt) {
+            let chunk = chunk?;
+            let from = chunk.bytes();
+            let count = from.len() / item;
+            let at = first as u64 * width as u64;
+            if self.cast.is_copy() {
+                self.writer.put(at, from, interrupt)?;
+            } else {
+                let to = &mut made[..count * width];
+                if let (Err(lost), Loss::Refused) = (self.cast.run(from, to), self.loss) {
+                    let element = &from[lost * item..(lost + 1) * item];
+                    let mut number = first + lost;
+                    let mut index = vec![0; self.array.shape().len()];
+                    let axes = 0..index.len();
+                    let from_fastest: Vec<usize> = match self.array.layout().order {
+                        Order::C => axes.rev().collect(),
+                        Order::Fortran => axes.collect(),
+                    };
+                    for axis in from_fastest {
+                        index[axis] = number % self.array.shape()[axis];
+                        number /= self.array.shape()[axis];
+                    }
+                    return Err(self.lost(&index, element));
+                }
+                self.writer.put(at, to, interrupt)?;
+            }
+            first += count;
+            self.step((count * width) as u64, interrupt)?;
+        }
+        Ok(())
+    }
+
+    /// All elements, tile by tile, with the axes the other way round.
+    fn turn(&mut self, order: Order, interrupt: Interrupt<'_>) -> Result<()> {
+        let (array, item, width) = (self.array, self.array.dtype().itemsize(), self.cast_width());
+        // The axes of the output, the slowest first; those of size 1 are nowhere.
+        let mut axes: Vec<usize> = (0..array.shape().len()).filter(|&axis| array.shape()[axis] > 1).collect();
+        if order == Order::Fortran {
+            axes.reverse();
+        }
+        let shape: Vec<usize> = axes.iter().map(|&axis| array.shape()[axis]).collect();
+        let room = usize::try_from(array.budget().limit() / 2).unwrap_or(usize::MAX);
+        let size = tiles::sizes(&shape, room / item, Grow::Even);
+        let least = RUN.div_ceil(item);
+        let mut held = self.block(size.iter().product::<usize>() * item)?;
+        let most = (PIECE.min(room / 8) / item.max(width)).max(1);
+        let (mut turned, mut made) = (self.block(most * item)?, self.block(most * width)?);
+        let selected = |tile: &Tile| {
+            let mut selected: Vec<Axis> = array.shape().iter().map(|&n| Axis::all(n)).collect();
+            for (at, &axis) in axes.iter().enumerate() {
+                let range = tile.range(at);
+                selected[axis] = Axis::Range { start: range.start, step: 1, count: range.len() };
+            }
+            selected
+        };
+        for tile in tiles::tiles(&Tile::whole(&shape), &size) {
+            let from = &mut held[..tile.len() * item];
+            array.select_into(selected(&tile), from, interrupt)?;
+            let parts = tiles::sizes(&tile.size, most, Grow::Output { least });
+            for part in tiles::tiles(&tile, &parts) {
+                let count = part.len();
+                let (turned, made) = (&mut turned[..count * item], &mut made[..count * width]);
+                turn::turn(item, &tile, &part, from, turned);
+                let bytes = if self.cast.is_copy() {
+                    &*turned
+                } else {
+                    if let (Err(lost), Loss::Refused) = (self.cast.run(turned, made), self.loss) {
+                        let mut index = vec![0; self.array.shape().len()];
+                        for (&axis, at) in axes.iter().zip(part.index(lost)) {
+                            index[axis] = at;
+                        }
+                        return Err(self.lost(&index, &turned[lost * item..(lost + 1) * item]));
+                    }
+                    &*made
+                };
+                let (len, runs) = part.runs(&shape);
+                for (bytes, at) in bytes.chunks_exact(len * width).zip(runs) {
+                    self.writer.put(at * width as u64, bytes, interrupt)?;
+                }
+                self.step((count * width) as u64, interrupt)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cast_width(&self) -> usize {
+        self.writer.dtype().itemsize()
+    }
+
+    fn block(&self, len: usize) -> Result<Block> {
+        let budget = self.array.budget();
+        Block::counted(budget, len)?.ok_or_else(|| Error::Budget {
+            what: "converting an array".into(),
+            needs: Block::cost(len),
+            limit: budget.available(),
+            hint: Words::from("a larger ") + BUDGET,
+        })
+    }
+
+    /// So many bytes more are written; whoever is told may want it to end.
+    fn step(&mut self, bytes: u64, interrupt: Interrupt<'_>) -> Result<()> {
+        self.done += bytes;
+        if self.told.is_none_or(|told| told.elapsed() > TELL) {
+            (self.progress)(self.done, self.total);
+            self.told = Some(Instant::now());
+            interrupt()?;
+        }
+        Ok(())
+    }
+
+    /// That a value would be lost.
+    fn lost(&self, index: &[usize], element: &[u8]) -> Error {
+        let (path, offset) = self.place(index);
+        let sizes: Vec<String> = index.iter().map(usize::to_string).collect();
+        Error::Format {
+            path,
+            offset,
+            expected: format!("a value that {} can hold", self.writer.dtype().name()),
+            found: format!("{} at [{}]", self.cast.shown(element), sizes.join(", ")),
+            hint: LOSSY.on() + " converts it all the same, as astype does",
+        }
+    }
+
+    /// The file and the byte where an element is.
+    fn place(&self, index: &[usize]) -> (PathBuf, u64) {
+        let layout = self.array.layout();
+        let number = |shape: &[usize], index: &[usize]| -> u64 {
+            let add = |number: u64, (&size, &at): (&usize, &usize)| number * size as u64 + at as u64;
+            let axes = shape.iter().zip(index);
+            if layout.order == Order::C { axes.fold(0, add) } else { axes.rev().fold(0, add) }
+        };
+        let item = layout.dtype.itemsize() as u64;
+        let (mut row, files) = (index[0], self.array.files().unwrap_or_default());
+        for file in files {
+            let rows = file.layout.shape[0];
+            if row < rows {
+                let index: Vec<usize> = std::iter::once(row).chain(index[1..].iter().copied()).collect();
+                return (file.path.clone(), file.layout.offset + number(&file.layout.shape, &index) * item);
+            }
+            row -= rows;
+        }
+        (self.array.path().to_owned(), layout.offset + number(&layout.shape, index) * item)
+    }
+}

@@ -1,0 +1,171 @@
+//! Which elements of an array are turned at once: pure geometry.
+//!
+//! An array is to be written with its axes the other way round: what varies fastest in one file varies slowest in the
+//! other. All axes here are the output's, the slowest first; the input has them in the opposite order. A [`Tile`] is a box
+//! of elements. In the input it is runs along the first axes, in the output runs along the last ones, and the shorter the
+//! runs, the dearer. So tiles are as even as they can be: of a table of any size, 128 MiB of float32 are runs of 23 KiB on
+//! both sides, and whole rows or columns where those are shorter.
+
+use std::ops::Range;
+
+/// A box of elements: on each axis of the output, which ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub(super) start: Vec<usize>,
+    pub(super) size: Vec<usize>,
+}
+
+/// Which runs are made longer, while there is room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grow {
+    /// The shorter ones.
+    Even,
+    /// Those of the input up to so many elements, then those of the output.
+    Output { least: usize },
+}
+
+/// The size of tiles of at most so many elements, or of one.
+pub(super) fn sizes(shape: &[usize], most: usize, grow: Grow) -> Vec<usize> {
+    let mut size = vec![1; shape.len()];
+    let is_open = |size: &[usize], axis: &usize| size[*axis] < shape[*axis];
+    loop {
+        let front = (0..shape.len()).find(|axis| is_open(&size, axis));
+        let back = (0..shape.len()).rev().find(|axis| is_open(&size, axis));
+        let (Some(front), Some(back)) = (front, back) else { return size };
+        let input: usize = size[..=front].iter().product();
+        let output: usize = size[back..].iter().product();
+        let first = match grow {
+            Grow::Even => input <= output,
+            Grow::Output { least } => input < least,
+        };
+        let axis = if first { front } else { back };
+        let others: usize = size.iter().product::<usize>() / size[axis];
+        let twice = (2 * size[axis]).min(shape[axis]);
+        let fits = (most / others).min(shape[axis]);
+        if fits >= twice {
+            size[axis] = twice;
+        } else if fits > size[axis] {
+            size[axis] = fits;
+        } else {
+            return size;
+        }
+    }
+}
+
+/// The tiles of this size that a box consists of, in the order of the output.
+pub(super) fn tiles(whole: &Tile, size: &[usize]) -> impl Iterator<Item = Tile> + use<> {
+    let (whole, size) = (whole.clone(), size.to_vec());
+    let counts: Vec<usize> = whole.size.iter().zip(&size).map(|(&n, &size)| n.div_ceil(size)).collect();
+    let count: usize = counts.iter().product();
+    (0..count).map(move |mut number| {
+        let mut tile = Tile { start: whole.start.clone(), size: size.clone() };
+        for axis in (0..counts.len()).rev() {
+            let at = number % counts[axis] * size[axis];
+            number /= counts[axis];
+            tile.start[axis] += at;
+            tile.size[axis] = size[axis].min(whole.size[axis] - at);
+        }
+        tile
+    })
+}
+
+impl Tile {
+    /// All of an array.
+    pub(super) fn whole(shape: &[usize]) -> Self {
+        Self { start: vec![0; shape.len()], size: shape.to_vec() }
+    }
+
+    /// How many elements.
+    pub(super) fn len(&self) -> usize {
+        self.size.iter().product()
+    }
+
+    /// The runs that it is in an array of this shape: where each begins, and how many elements all of them have.
+    pub(super) fn runs(&self, shape: &[usize]) -> (usize, impl Iterator<Item = u64> + use<>) {
+        let axes = shape.len();
+        let mut inner = axes; // axes from here on lie together
+        while inner > 0 && (inner == axes || self.size[inner] == shape[inner]) {
+            inner -= 1;
+        }
+        let len = self.size[inner..].iter().product();
+        let strides: Vec<u64> = (0..axes).map(|axis| product(&shape[axis + 1..])).collect();
+        let first: u64 = self.start.iter().zip(&strides).map(|(&at, stride)| at as u64 * stride).sum();
+        let outer: Vec<(usize, u64)> = self.size[..inner].iter().copied().zip(strides).collect();
+        let count: usize = outer.iter().map(|(size, _)| size).product();
+        let offset = move |mut number: usize| {
+            outer.iter().rev().fold(first, |offset, &(size, stride)| {
+                let at = number % size;
+                number /= size;
+                offset + at as u64 * stride
+            })
+        };
+        (len, (0..count).map(offset))
+    }
+
+    /// Where element `n` of the tile, in the order of the output, is in the array.
+    pub(super) fn index(&self, mut n: usize) -> Vec<usize> {
+        let mut index = self.start.clone();
+        for axis in (0..index.len()).rev() {
+            index[axis] += n % self.size[axis];
+            n /= self.size[axis];
+        }
+        index
+    }
+
+    /// Which ones on an axis.
+    pub(super) fn range(&self, axis: usize) -> Range<usize> {
+        self.start[axis]..self.start[axis] + self.size[axis]
+    }
+}
+
+fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().map(|&size| size as u64).product()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Every element is in one tile, and in one run of it; runs begin where the tile's elements are.
+        #[test]
+        fn tiles_are_all_elements_once(
+            shape in prop::collection::vec(1_usize..9, 1..5), most in 1_usize..200, even: bool, least in 1_usize..20,
+        ) {
+            let grow = if even { Grow::Even } else { Grow::Output { least } };
+            let size = sizes(&shape, most, grow);
+            prop_assert!(size.iter().product::<usize>() <= most.max(1));
+            let mut seen = vec![0; shape.iter().product()];
+            for tile in tiles(&Tile::whole(&shape), &size) {
+                let (len, runs) = tile.runs(&shape);
+                let elements: Vec<u64> = runs.flat_map(|at| at..at + len as u64).collect();
+                prop_assert_eq!(elements.len(), tile.len());
+                for (n, &element) in elements.iter().enumerate() {
+                    let index = tile.index(n);
+                    let number = index.iter().zip(&shape).fold(0, |number, (&at, &size)| number * size + at);
+                    prop_assert_eq!(number as u64, element);
+                    seen[number] += 1;
+                }
+            }
+            prop_assert!(seen.iter().all(|&times| times == 1));
+        }
+    }
+
+    #[test]
+    fn tiles_are_even_and_whole_rows_where_they_are_short() {
+        let m = 1 << 20;
+        for (shape, wanted) in [
+            (&[1 << 20, 1 << 20][..], &[1024, 1024][..]),
+            (&[1 << 20, 16], &[1 << 16, 16]),
+            (&[16, 1 << 20], &[16, 1 << 16]),
+            (&[1 << 10, 1 << 10], &[1024, 1024]),
+            (&[10, 1 << 30, 10], &[10, 10_485, 10]),
+            (&[1 << 30], &[1 << 20]),
+        ] {
+            assert_eq!(sizes(shape, m, Grow::Even), wanted, "{shape:?}");
+        }
+        assert_eq!(sizes(&[5000, 5000], 1 << 18, Grow::Output { least: 32 }), [52, 5000]);
+        assert_eq!(sizes(&[16, 1 << 21], 1 << 18, Grow::Output { least: 32 }), [16, 1 << 14]);
+    }
+}
