@@ -3,8 +3,8 @@
 use super::marks::{Edit, Ends, Side};
 use super::refused;
 use crate::shards::{Out, Shards};
-use lowtide::cast::Cast;
-use lowtide::convert::Loss;
+
+use lowtide::convert::{Checked, Loss};
 use lowtide::door::Words;
 use lowtide::format::{Dtype, Kind};
 use lowtide::widen::widen;
@@ -56,7 +56,7 @@ impl Stream<'_> {
         interrupt: Interrupt<'_>,
     ) -> Result<Seen> {
         let width = self.dtype.itemsize();
-        let cast = Cast::new(Dtype::native(Kind::Int64), self.dtype);
+        let cast = Checked::new(Dtype::native(Kind::Int64), self.dtype);
         let mut pass = Pass { stream: self, out, seen: Seen::default(), at: 0, open: None };
         let (mut ids, mut made) = (vec![0_i64; CHUNK], vec![0; CHUNK * width]);
         let mut next = Next::new(self, interrupt)?;
@@ -109,7 +109,7 @@ impl Next {
 
 impl Pass<'_, '_> {
     /// As the output has them, and whether all of them are ids that it can hold.
-    fn ids(&mut self, cast: Cast, ids: &[i64], made: &mut [u8]) -> Result<()> {
+    fn ids(&mut self, cast: Checked, ids: &[i64], made: &mut [u8]) -> Result<()> {
         let (least, most) = ids.iter().fold((0, 0), |(least, most), &id| (least.min(id), most.max(id)));
         self.seen.largest = self.seen.largest.max(most);
         let mut lost = None;
@@ -266,7 +266,7 @@ impl Pass<'_, '_> {
     fn mark(&mut self, id: i64) -> Result<()> {
         let mut made = [0; 8];
         let made = &mut made[..self.stream.dtype.itemsize()];
-        let cast = Cast::new(Dtype::native(Kind::Int64), self.stream.dtype);
+        let cast = Checked::new(Dtype::native(Kind::Int64), self.stream.dtype);
         cast.run(&id.to_ne_bytes(), made).map_err(|_| {
             let name = self.stream.dtype.name();
             Error::argument(format!("the token between documents, {id}, does not fit in {name}"), "")

@@ -1,17 +1,19 @@
 //! Arrays into other files: another container, order, byte order or element type, inside the budget.
 //!
 //! In: an opened [`Array`], of one file or many. Out: a file that appears whole or not at all, with the same numbers. Data
-//! moves one way: the engine reads, [`Cast`] changes the type and says what would be lost, [`Writer`] writes by ranges with
+//! moves one way: the engine reads, [`Checked`] changes the type and says what would be lost, [`Writer`] writes by ranges with
 //! few dirty pages. Where the order of the axes stays, elements stream through in the order of the file. Where it does not,
 //! tiles of them are read, turned in memory and written: see `tiles` and `turn`.
 
+mod checked;
 mod tiles;
 mod turn;
+
+pub use checked::Checked;
 
 use crate::array::Array;
 use crate::budget::Budget;
 use crate::budget::pool::Block;
-use crate::cast::Cast;
 use crate::door::{BUDGET, LOSSY, Words};
 use crate::error::{Error, Result};
 use crate::format::{ByteOrder, Dtype, Order, byte_len, npy};
@@ -123,7 +125,7 @@ impl Conversion {
         let options = WriteOptions::new().order(order).cache(self.cache).existing(self.existing);
         let writer = options.budget(Budget::new(written)?).create(output, dtype, &sizes)?;
         let path = writer.path().to_owned();
-        let cast = Cast::new(array.dtype(), dtype);
+        let cast = Checked::new(array.dtype(), dtype);
         let mut work =
             Work { array, cast, loss: self.loss, writer, done: 0, total: bytes, progress, told: None };
         if bytes > 0 {
@@ -140,7 +142,7 @@ impl Conversion {
 /// A conversion under way.
 struct Work<'a> {
     array: &'a Array,
-    cast: Cast,
+    cast: Checked,
     loss: Loss,
     writer: Writer,
     done: u64,

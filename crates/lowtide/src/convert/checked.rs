@@ -16,7 +16,7 @@ const PIECE: usize = 1024;
 
 /// How elements of one type become those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cast {
+pub struct Checked {
     from: Dtype,
     to: Dtype,
 }
@@ -37,7 +37,7 @@ enum Wide<'a> {
     Floats(&'a [f64]),
 }
 
-impl Cast {
+impl Checked {
     /// From one type to another.
     pub const fn new(from: Dtype, to: Dtype) -> Self {
         Self { from, to }
@@ -403,8 +403,8 @@ mod tests {
         Kind::Complex128,
     ];
 
-    fn cast(from: Kind, to: Kind) -> Cast {
-        Cast::new(Dtype::native(from), Dtype::native(to))
+    fn checked(from: Kind, to: Kind) -> Checked {
+        Checked::new(Dtype::native(from), Dtype::native(to))
     }
 
     proptest! {
@@ -421,15 +421,15 @@ mod tests {
                 element.iter_mut().skip(1).for_each(|byte| *byte = 0);
             }
             let (mut there, mut back) = (vec![0; to.itemsize()], vec![0; from.itemsize()]);
-            let survives = cast(from, to).run(&element, &mut there).is_ok();
-            let returns = cast(to, from).run(&there, &mut back).is_ok();
-            let shown = |element: &[u8]| cast(from, to).shown(element).replace("-0", "0");
+            let survives = checked(from, to).run(&element, &mut there).is_ok();
+            let returns = checked(to, from).run(&there, &mut back).is_ok();
+            let shown = |element: &[u8]| checked(from, to).shown(element).replace("-0", "0");
             if survives {
                 prop_assert!(returns);
                 prop_assert_eq!(shown(&element), shown(&back), "{:?} to {:?}", from, to);
             } else {
                 prop_assert!(!returns || shown(&element) != shown(&back), "{:?} to {:?}: {}", from, to, shown(&element));
-                prop_assert!(!cast(from, to).is_certain());
+                prop_assert!(!checked(from, to).is_certain());
             }
         }
     }
@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn the_edges_of_64_bits_are_seen() {
         let lost = |from: Kind, to: Kind, element: &[u8]| {
-            cast(from, to).run(element, &mut vec![0; to.itemsize()]).is_err()
+            checked(from, to).run(element, &mut vec![0; to.itemsize()]).is_err()
         };
         for float in [Kind::Float16, Kind::BFloat16, Kind::Float32, Kind::Float64] {
             assert!(lost(Kind::Int64, float, &i64::MAX.to_ne_bytes()), "{float:?}");
@@ -460,11 +460,13 @@ mod tests {
             numbers[place] = -1;
             *numbers.last_mut().unwrap() = -1;
             let big: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
-            let cast =
-                Cast::new(Dtype::new(Kind::Int32, ByteOrder::Big), Dtype::new(Kind::UInt16, ByteOrder::Big));
+            let checked = Checked::new(
+                Dtype::new(Kind::Int32, ByteOrder::Big),
+                Dtype::new(Kind::UInt16, ByteOrder::Big),
+            );
             let mut made = vec![0; 2 * numbers.len()];
-            assert_eq!(cast.run(&big, &mut made), Err(place));
-            assert_eq!(cast.shown(&big[4 * place..4 * place + 4]), "-1");
+            assert_eq!(checked.run(&big, &mut made), Err(place));
+            assert_eq!(checked.shown(&big[4 * place..4 * place + 4]), "-1");
             assert_eq!(made[..4], if place < 2 { made[..4].to_vec() } else { vec![0, 7, 0, 7] });
         }
     }
