@@ -3,8 +3,10 @@
 import ctypes
 import importlib.util
 import itertools
+import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +136,44 @@ def test_it_says_what_it_does(rows, disk):
         a.shuffled(1000, scratch=disk / "no")
     next(it)
     assert f"rows are sorted in {disk}" in it.why
+
+
+@pytest.fixture(scope="module")
+def huge(tmp_path_factory):
+    """A terabyte in rows of 512 bytes, none of which is written."""
+    path = tmp_path_factory.mktemp("huge") / "rows.bin"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    return path
+
+
+def test_a_pass_that_would_be_much_faster_says_so(huge, rows):
+    words = {"dtype": "uint8", "shape": (-1, 512)}
+    a = lowtide.open(huge, **words)
+    times = r"take (\d+) (h|days) like this, (\d+) min with scratch=DIR, (\d+) min with blocks"
+    said = re.search(f"a pass in exact order is predicted to {times}", a.shuffled(4096).why)
+    assert said, a.shuffled(4096).why
+    assert int(said[3]) > 2 * int(said[4])
+    for quick in (a.chunks(4096), a.shuffled(4096, blocks="auto"), lowtide.open(rows).shuffled(100)):
+        assert "predicted to take" not in quick.why
+    large = lowtide.open(huge, dtype="uint8", shape=(-1, 1 << 20))
+    assert "predicted to take" not in large.shuffled(10).why
+    share = a.shuffled(4096, rank=0, world_size=1000)
+    assert share.why != a.shuffled(4096).why, "a rank reads only its own rows"
+    command = [Path(sys.executable).with_name("lowtide"), "info", huge, "--dtype", "uint8", "--shape=-1,512"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "with scratch=DIR" in told
+    done = subprocess.run([*command, "--json"], capture_output=True, check=True)
+    times = json.loads(done.stdout)[0]["predicted_seconds"]
+    assert times["exact"] > 4 * times["scratch"] > 4 * times["blocks"]
+
+
+def test_short_pieces_are_said(disk, save):
+    """In a budget that is small for the rows."""
+    rows = save(np.zeros((400_000, 16), "<i4"), "many.npy")
+    small = lowtide.open(rows, budget="1MiB").shuffled(1000, scratch=disk)
+    assert re.search(r"in pieces of [\d.]+ KiB only: a larger budget", small.why)
+    assert "in large requests" in lowtide.open(rows, budget="64MiB").shuffled(1000, scratch=disk).why
 
 
 def test_its_files_have_no_names_and_their_space_goes_at_once(rows, disk):
@@ -326,6 +366,14 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
+def test_a_folder_in_memory_is_warned_of(save, small_disk):
+    a = lowtide.open(save(np.zeros((1000, 16), "<i4"), "few.npy"), budget="2MiB")
+    with pytest.warns(UserWarning, match=r"is in memory \(tmpfs\), not on a disk"):
+        assert sum(map(len, a.shuffled(100, scratch=small_disk))) == 1000
+    assert "tmpfs" not in a.shuffled(100, scratch=small_disk.parent).why
+
+
+@pytest.mark.filterwarnings("ignore:scratch=:UserWarning")
 def test_a_full_disk_is_an_error_before_anything_is_written(rows, small_disk, save):
     a = lowtide.open(rows, budget="2MiB")
     with pytest.raises(OSError, match=r"12\.\d MiB of scratch space are needed, 8 MiB are free there"):

@@ -12,9 +12,10 @@ use crate::turns::Turns;
 use lowtide::order::{LastStep, Mix, Shard};
 use lowtide::{Again, BlockWish, Shuffle, Standing, State};
 use numpy::{IntoPyArray, PyArrayDescr};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -96,7 +97,12 @@ pub fn shuffled(
     (shuffle, ranks, seed): (Shuffle, RankWish, Seed),
 ) -> PyResult<Chunks> {
     let (zip, rows) = (zipped(arrays)?, rows.size(source.py(), "rows")?);
-    let inner = source.py().detach(|| zip.shuffled(rows, shuffle)).map_err(raise)?;
+    let py = source.py();
+    let inner = py.detach(|| zip.shuffled(rows, shuffle)).map_err(raise)?;
+    if let Some(warning) = inner.warning() {
+        let message = CString::new(warning.replace('\0', "?")).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)?;
+    }
     Chunks::new(source, arrays, yields, inner, Some((ranks, seed)))
 }
 

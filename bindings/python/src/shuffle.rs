@@ -35,7 +35,7 @@ use std::sync::{Mutex, PoisonError};
 ///         smaller of 256 MiB and a quarter of the room.
 ///     overwrite: Replaces files that are there already, once the new ones are whole.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-///         `total` in bytes, and what was written `before`.
+///         `total` in bytes, what was written `before`, and how many `passes` there are.
 ///
 /// Returns:
 ///     A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
@@ -124,7 +124,7 @@ pub fn shuffle<'py>(
 ///     budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
 ///         smaller of 256 MiB and a quarter of the room.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-///         `total` in bytes, and what was written `before`.
+///         `total` in bytes, what was written `before`, and how many `passes` there are.
 ///
 /// Returns:
 ///     A dict: the new `files`, their `documents` and `tokens`, how many `end_of_text_added`, the `bytes` of
@@ -256,5 +256,6 @@ fn facts<'py>(py: Python<'py>, at: &Sorting) -> PyResult<Bound<'py, PyDict>> {
     facts.set_item("written", at.written)?;
     facts.set_item("total", at.total)?;
     facts.set_item("before", at.before)?;
+    facts.set_item("passes", at.passes)?;
     Ok(facts)
 }

@@ -16,6 +16,9 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Shorter pieces of what is sorted cost a disk more in requests than in bytes.
+const SHORT: u64 = 32 << 10;
+
 /// Write the rows of arrays, or the documents of tokens, in shuffled order: exactly, in bounded memory; killed and run
 /// again, it goes on
 ///
@@ -64,6 +67,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         return run_documents(args, context, &documents, &output);
     }
     let shuffle = shuffle(args)?;
+    if shuffle.piece() < SHORT && shuffle.space() > 0 && !context.quiet && !args.json {
+        let what = "is read in pieces of";
+        draw::note(&format!(
+            "in this budget, what is sorted {what} {}: a larger one is faster",
+            human(shuffle.piece())
+        ));
+    }
     let (line, began) = (Line::new(context.quiet), Instant::now());
     // Ctrl-C ends the process as any kill does: the next run goes on.
     let answer = shuffle.run(&mut |at| line.say(&words(&at, began.elapsed())), &|| Ok(()));
@@ -84,7 +94,14 @@ fn run_documents(
     output: &Path,
 ) -> Result<(), Failure> {
     let (line, began) = (Line::new(context.quiet), Instant::now());
-    let answer = documents.run(output, &mut |at| line.say(&words(&at, began.elapsed())), &|| Ok(()));
+    let mut said = context.quiet || args.json;
+    let mut tell = |at: Sorting| {
+        if at.passes > 2 && !std::mem::replace(&mut said, true) {
+            draw::note(&format!("in this budget, all of it is read and written {} times", at.passes));
+        }
+        line.say(&words(&at, began.elapsed()));
+    };
+    let answer = documents.run(output, &mut tell, &|| Ok(()));
     drop(line);
     let (made, took) = (answer?, began.elapsed());
     let sum = |of: fn(&Split) -> u64| made.manifest.splits.iter().map(of).sum::<u64>();

@@ -28,7 +28,7 @@ const COPY: usize = 1 << 20;
 /// Bytes that may be dirty in all spools together: each alone may have many times its share.
 const DIRTY: u64 = 24 << 20;
 /// What the order of one document takes.
-const ENTRY: u64 = size_of::<Entry>() as u64;
+pub const ENTRY: u64 = size_of::<Entry>() as u64;
 
 /// Takes documents, and puts each into its spool.
 pub struct Spools {

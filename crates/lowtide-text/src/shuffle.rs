@@ -4,7 +4,7 @@
 //! are spooled by their positions and dealt in that order, as those of `prepare` are. Where an end-of-text token says
 //! where documents end and one has none, as the last of a file may, it gets one: else it would run into the next.
 
-use crate::deal::{self, SPOOLS, Spools};
+use crate::deal::{self, ENTRY, SPOOLS, Spools};
 use crate::job::Job;
 use crate::says::{BUDGET, END_OF_TEXT};
 use crate::shards::{Out as _, Shape, Shards};
@@ -98,7 +98,8 @@ impl ShuffleDocuments {
             Found::New => State::default(),
         };
         let spooled = if state.dealing { bytes } else { state.spools.iter().sum::<u64>().min(bytes) };
-        let mut tell = Tell { progress, interrupt, total: 2 * bytes, before: spooled, last: None };
+        let passes = passes(bytes + HEAD * documents, documents, room / 3 * 2);
+        let mut tell = Tell { progress, interrupt, total: 2 * bytes, before: spooled, passes, last: None };
         // A spool that is larger than the memory is spooled again.
         has_room(output, (2 * bytes + bytes / SPOOLS as u64 + HEAD * documents).saturating_sub(spooled))?;
         let state = self.spool(&tokens, documents, &work, state, &mut tell)?;
@@ -359,6 +360,7 @@ struct Tell<'a> {
     interrupt: Interrupt<'a>,
     total: u64,
     before: u64,
+    passes: u32,
     last: Option<Instant>,
 }
 
@@ -368,9 +370,19 @@ impl Tell<'_> {
             return Ok(());
         }
         self.last = Some(Instant::now());
-        (self.progress)(Sorting { step, written, total: self.total, before: self.before });
+        let Self { total, before, passes, .. } = *self;
+        (self.progress)(Sorting { step, written, total, before, passes });
         (self.interrupt)()
     }
+}
+
+/// How often all of it is read and written, on an average: a spool that does not fit in the room is spooled again.
+fn passes(bytes: u64, documents: u64, room: u64) -> u32 {
+    let (mut passes, mut spool) = (2, (bytes + 2 * ENTRY * documents) / SPOOLS as u64);
+    while spool > room && passes < 10 {
+        (passes, spool) = (passes + 1, spool / SPOOLS as u64);
+    }
+    passes
 }
 
 fn made(manifest: Manifest, tokens: u64, bytes: u64, before: u64) -> ShuffledDocuments {

@@ -13,6 +13,7 @@ use crate::engine::choose::{Choice, Visit};
 use crate::engine::fetch::fetch;
 use crate::engine::job::Input;
 use crate::engine::lane::Lane;
+use crate::engine::predict::{Predicted, predict};
 use crate::engine::tactics::Gap;
 use crate::engine::tuning::PLAN_RUNS;
 use crate::error::{Error, Result};
@@ -338,6 +339,17 @@ impl Array {
     /// Where the array was closed, or the way that was asked for is not possible here.
     pub fn choose(&self, visit: Visit) -> Result<Choice> {
         self.input().choose(visit)
+    }
+
+    /// What a shuffled pass over all rows is predicted to take, in exact order and otherwise; `None` where the rows come
+    /// from memory or are as large as what a disk likes to read.
+    ///
+    /// # Errors
+    /// As [`choose`](Self::choose).
+    pub fn predict(&self) -> Result<Option<Predicted>> {
+        let input = self.input();
+        let choice = input.choose(Visit::Shuffled)?;
+        predict(&[input], &[choice], self.rows())
     }
 
     /// Lets go of the file and its maps. Whatever is made from this array fails from now on; batches that

@@ -182,6 +182,11 @@ impl Chunks {
         &self.coming.choice().why
     }
 
+    /// What is not wrong, but may not be what was meant: a scratch folder that is in memory.
+    pub fn warning(&self) -> Option<String> {
+        self.coming.warning()
+    }
+
     /// How many chunks are left of this iteration.
     pub fn remaining(&self) -> u64 {
         self.job().steps.count() - self.coming.taken()

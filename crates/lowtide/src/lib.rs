@@ -105,6 +105,7 @@ pub use budget::Budget;
 pub use budget::pool;
 pub use chunks::{Chunk, Chunks, State};
 pub use engine::choose::{Choice, First, Sure, Visit};
+pub use engine::predict::Predicted;
 pub use error::{Error, Result};
 pub use fold::{Fold, Folded};
 pub use interrupt::Interrupt;

@@ -1973,7 +1973,7 @@ def shuffle(
             smaller of 256 MiB and a quarter of the room.
         overwrite: Replaces files that are there already, once the new ones are whole.
         progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-            `total` in bytes, and what was written `before`.
+            `total` in bytes, what was written `before`, and how many `passes` there are.
 
     Returns:
         A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
@@ -2025,7 +2025,7 @@ def shuffle_documents(
         budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
             smaller of 256 MiB and a quarter of the room.
         progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-            `total` in bytes, and what was written `before`.
+            `total` in bytes, what was written `before`, and how many `passes` there are.
 
     Returns:
         A dict: the new `files`, their `documents` and `tokens`, how many `end_of_text_added`, the `bytes` of

@@ -8,7 +8,7 @@ use lowtide::budget::human;
 use lowtide::format::{Container, Order, shape_text};
 use lowtide::meter::{self, Resident};
 use lowtide::{Array, Options, Result};
-use lowtide::{Choice, Visit};
+use lowtide::{Choice, Predicted, Visit};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -43,6 +43,10 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
         pairs.push(("tokens", "lowtide.tokens reads it too: integers of one axis".into()));
     }
     pairs.extend(shared_pairs);
+    let predicted = array.predict()?;
+    if let Some(advice) = predicted.and_then(|predicted| predicted.advice()) {
+        pairs.push(("slow", advice));
+    }
     let title = match array.files() {
         None => array.path().display().to_string(),
         Some(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string(),
@@ -61,6 +65,11 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
         "bytes": array.nbytes(),
         "can_be_tokens": are_tokens(&array),
         "files": array.files().map_or(1, <[_]>::len),
+        "predicted_seconds": predicted.map(|Predicted { exact, scratch, blocks }| json!({
+            "exact": exact.as_secs_f64(),
+            "scratch": scratch.as_secs_f64(),
+            "blocks": blocks.as_secs_f64(),
+        })),
     });
     if let Value::Object(json) = &mut json {
         json.extend(shared);

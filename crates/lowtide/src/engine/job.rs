@@ -3,6 +3,7 @@
 use super::bytes::Data;
 use super::choose::{Choice, Visit};
 use super::lane::Lane;
+use super::predict::predict;
 use super::rows::Rows;
 use super::tuning::SORTED;
 use crate::budget::Budget;
@@ -136,8 +137,18 @@ impl Job {
         }
     }
 
-    /// How each input is read now.
+    /// How each input is read now; and, of a pass that would take far less time in another way, what that is.
     pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
-        self.inputs.iter().map(|input| input.choose(self.visit())).collect()
+        let choices = self.inputs.iter().map(|input| input.choose(self.visit()));
+        let mut choices: Vec<Choice> = choices.collect::<Result<_>>()?;
+        if matches!(self.pass, Pass::Exact(_)) && self.visit() == Visit::Shuffled {
+            let predicted = predict(&self.inputs, &choices, self.steps.taken(0, u64::MAX))?;
+            if let (Some(advice), Some(choice)) =
+                (predicted.and_then(|predicted| predicted.advice()), choices.first_mut())
+            {
+                choice.why = format!("{}; {advice}", choice.why);
+            }
+        }
+        Ok(choices)
     }
 }

@@ -12,6 +12,7 @@
 //! | which bytes row n is | [`rows`] | row number → offset and length |
 //! | what is known | [`bytes`], [`seen`] | kernel's answers, reports → [`Facts`](choose::Facts), [`Cost`](crate::store::Cost) |
 //! | which way | [`choose`] | facts → [`Choice`](choose::Choice) |
+//! | how long it will take | [`predict`] | costs, budget → [`Predicted`](predict::Predicted) |
 //! | how much at once | [`shares`], [`group`] | budget → a group of chunks |
 //! | few requests | [`plan`] | reads → sorted, merged extents |
 //! | who, in which manner | [`tactics`], [`fetch`] | extents → calls to a [`Store`](crate::store::Store) |
@@ -24,6 +25,7 @@ pub(crate) mod group;
 pub(crate) mod job;
 pub(crate) mod lane;
 pub(crate) mod plan;
+pub(crate) mod predict;
 pub(crate) mod rows;
 pub(crate) mod seen;
 pub(crate) mod shares;

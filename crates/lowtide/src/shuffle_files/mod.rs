@@ -45,6 +45,8 @@ pub struct Sorting {
     pub total: u64,
     /// How many of them an earlier call has written, which was killed.
     pub before: u64,
+    /// How often all of it is read and written: twice, or more where the budget is small for it.
+    pub passes: u32,
 }
 
 /// What is being written.
@@ -131,6 +133,12 @@ impl ShuffleFiles {
     /// Bytes that are needed on the disk beside what is there: the new files, and as much again until they are whole.
     pub fn space(&self) -> u64 {
         self.arrays.iter().map(|array| 2 * array.nbytes()).sum()
+    }
+
+    /// Bytes that are read together in the second pass, on an average: where they are few, a larger budget makes them
+    /// more.
+    pub fn piece(&self) -> u64 {
+        work::piece(&self.arrays)
     }
 
     fn check(&self) -> Result<()> {

@@ -131,7 +131,7 @@ impl<'f> Files<'f> {
     ) -> Result<()> {
         let (rows, before) = (self.task.order.len(), self.written());
         let total = 2 * rows * self.done.row;
-        let mut tell = |step, written| progress(Sorting { step, written, total, before });
+        let mut tell = |step, written| progress(Sorting { step, written, total, before, passes: 2 });
         tell(SortStep::Runs, before);
         if self.task.layout.buckets == 0 {
             self.outputs.iter().try_for_each(Output::only_header)?;
@@ -223,6 +223,16 @@ impl<'f> Files<'f> {
         }
         Ok(())
     }
+}
+
+/// Bytes of one bucket in one run.
+pub(super) fn piece(arrays: &[Array]) -> u64 {
+    let inputs: Vec<_> = arrays.iter().map(Array::input).collect();
+    let (rows, shares) = (arrays.first().map_or(0, Array::rows), shares(&inputs));
+    let batch = bucket_rows(rows, &shares, sys::page() as u64);
+    let layout = Layout::new(Work { rows, steps: rows.div_ceil(batch.max(1)), batch }, &shares);
+    let row: u64 = shares.iter().map(|share| share.row).max().unwrap_or(0);
+    layout.map_or(0, |layout| layout.run_rows.saturating_mul(batch) / rows.max(1) * row)
 }
 
 /// Takes the space for all of it, and takes up the runs that there are.

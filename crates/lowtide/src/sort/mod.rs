@@ -66,6 +66,18 @@ impl Coming {
         }
     }
 
+    /// What is not wrong, but may not be what was meant.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match self {
+            Self::Sorted(sorted) if scratch::is_memory(&sorted.folder) => Some(format!(
+                "scratch={:?} is in memory (tmpfs), not on a disk: what is sorted there is no smaller than the rows, and \
+                 counts as memory of this process's container",
+                sorted.folder.display().to_string()
+            )),
+            _ => None,
+        }
+    }
+
     /// How many chunks were taken.
     pub(crate) fn taken(&self) -> u64 {
         match self {
@@ -184,14 +196,22 @@ fn needs(task: &Task) -> u64 {
 fn why(task: &Task, folder: &Path, first: &Choice) -> String {
     let bytes = |rows: u64| task.job.inputs.iter().map(|input| input.rows.bytes(rows) as u64).sum::<u64>();
     let (all, mine) = (bytes(task.order.len()), bytes(task.rows()));
+    let (runs, buckets) = (task.layout.runs(task.rows()), task.layout.buckets);
+    let piece = mine / runs.max(1) / buckets.max(1);
+    let sizes = match piece {
+        // One row of few: there is nothing to be sorted.
+        _ if piece >= plan::SHORT || runs <= 1 || buckets <= 1 => "all of it in large requests".to_owned(),
+        _ => format!(
+            "there in pieces of {} only: a larger budget makes them longer, and it faster",
+            human(piece)
+        ),
+    };
     format!(
         "rows are sorted in {} first: {} are read and {} written there before the first chunk comes, and read again \
-         while chunks are taken, all of it in large requests ({} runs, {} buckets); {}",
+         while chunks are taken, {sizes} ({runs} runs, {buckets} buckets); {}",
         folder.display(),
         human(all),
         human(mine),
-        task.layout.runs(task.rows()),
-        task.layout.buckets,
         first.why
     )
 }

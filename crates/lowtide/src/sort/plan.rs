@@ -14,6 +14,8 @@ pub(crate) const KEPT_BYTES: u64 = size_of::<(u32, u32)>() as u64;
 pub(crate) const PLACED_BYTES: u64 = 3 * size_of::<u64>() as u64;
 /// What is read of a bucket at once, while the rows of another such part go to their places.
 const BOUNCE: u64 = 8 << 20;
+/// Shorter pieces of a run than this cost a disk more in requests than in bytes: 14 µs against 0.5 ns a byte.
+pub(crate) const SHORT: u64 = 32 << 10;
 /// What is read of a file at once.
 const PIECE: u64 = 1 << 20;
 

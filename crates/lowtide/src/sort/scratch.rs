@@ -184,6 +184,13 @@ pub(crate) fn has_room(folder: &Path, needs: u64) -> Result<()> {
     if needs > room { Err(no_room(folder, needs, room)) } else { Ok(()) }
 }
 
+/// Whether what is written to a folder stays in memory.
+pub(crate) fn is_memory(folder: &Path) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    rustix::fs::statfs(folder).is_ok_and(|stat| [TMPFS, RAMFS].contains(&stat.f_type))
+}
+
 /// Bytes that are free for us on the filesystem of a folder.
 fn room(folder: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(folder)?;
