@@ -21,13 +21,12 @@ use std::time::{Duration, Instant};
 /// that the new type cannot hold, is an error that names its place, unless --lossy says otherwise. With --format,
 /// token files become those of another format, in a folder with a manifest, as lowtide prepare makes it.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lowtide convert [OPTIONS] <IN>... <OUT>")]
 pub struct Args {
-    /// A file; or several, a folder or a glob, whose rows or tokens follow each other
-    #[arg(required = true, value_name = "IN")]
-    inputs: Vec<PathBuf>,
-    /// The file to write: .npy by its name, else bare elements; with --format, a folder
-    #[arg(value_name = "OUT")]
-    output: PathBuf,
+    /// IN: a file; or several, a folder or a glob, whose rows or tokens follow each other. OUT, the last one: the file to
+    /// write, .npy by its name, else bare elements; with --format, a folder
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>, // one list: flags may stand between the two
     /// The element type of the output [default: the input's]
     #[arg(long)]
     dtype: Option<String>,
@@ -114,12 +113,17 @@ impl Args {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let wish = args.wish()?;
+    let [inputs @ .., output] = &*args.paths else { return Ok(()) }; // one at least is asked for
+    if inputs.is_empty() {
+        let what = format!("{} is to be converted, and nothing says into what", output.display());
+        return Err(Error::argument(what, "lowtide convert IN OUT").into());
+    }
     let (line, began) = (Line::new(context.quiet), Instant::now());
     let mut show = |done: u64, total: u64| line.say(&words(done, total, began.elapsed()));
     // Ctrl-C and the like are noted, so that what is not whole is taken away.
     signals::catch();
     let stop = || if signals::asked().is_some() { Err(Error::Interrupted) } else { Ok(()) };
-    let answer = convert(&args.inputs, &args.output, &wish, &mut show, &stop);
+    let answer = convert(inputs, output, &wish, &mut show, &stop);
     drop(line);
     let made = answer?;
     if args.json {

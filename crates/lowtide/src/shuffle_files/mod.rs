@@ -8,6 +8,7 @@ mod pages;
 mod work;
 
 use crate::array::Array;
+use crate::door::{OVERWRITE, Words};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::interrupt::Interrupt;
@@ -162,17 +163,18 @@ impl ShuffleFiles {
         if let Some(array) = self.arrays.iter().find(fortran) {
             return Err(Error::unsupported(
                 format!("{}: a row of a Fortran-ordered file is all over it", array.path().display()),
-                "write it in C order first: np.save(..., np.ascontiguousarray(a)), or chunk by chunk",
+                "lowtide convert IN OUT --order C, or lowtide.convert(IN, OUT, order=\"C\"), writes it in C order",
             ));
         }
         Ok(())
     }
 
     fn may_write(&self, output: &Path) -> Result<()> {
-        let refuse = |error, hint: &'static str| {
+        let refused = |error, hint: Words| {
             let error = std::io::Error::from_raw_os_error(error);
             Err(Error::io(output, "write the file", error).with_hint(hint))
         };
+        let refuse = |error, hint: &'static str| refused(error, hint.into());
         let there = std::fs::metadata(output);
         if let Ok(there) = &there {
             let (mut same, id) = (false, |meta: &Metadata| (meta.dev(), meta.ino()));
@@ -187,7 +189,7 @@ impl ShuffleFiles {
                 refuse(libc::EINVAL, "this is no regular file, and cannot be replaced")
             }
             (_, Ok(_), Existing::Refuse) => {
-                refuse(libc::EEXIST, "overwrite=True, --overwrite: it is replaced")
+                refused(libc::EEXIST, OVERWRITE.on() + " replaces it, once the new one is whole")
             }
             _ => Ok(()),
         }
