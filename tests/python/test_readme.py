@@ -44,6 +44,8 @@ def names(tmp_path, monkeypatch):
     rows = numbers.random((1000, 128), dtype="float32")
     np.save("rows.npy", rows)
     np.save("labels.npy", np.arange(1000))
+    np.save("halves.npy", rows.astype("f2"))
+    np.save("old.npy", rows.astype(">f4"))
     rows.tofile("rows.bin")
     Path("parts").mkdir()
     for name in ("part-0.npy", "part-1.npy", "parts/part-0.npy", "parts/part-1.npy"):
