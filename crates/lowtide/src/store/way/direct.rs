@@ -214,6 +214,9 @@ impl DirectStore {
             pieces = cut;
         }
         let slot = pieces.iter().map(|piece| piece.place().1).max().unwrap_or(align);
+        // In no more pages than it needs, where there is room for that: the kernel takes hold of each by itself.
+        let paged = slot.next_multiple_of(sys::page());
+        let slot = if bounce / paged >= pieces.len().min(DEPTH) { paged } else { slot };
         Ok((pieces, slot))
     }
 
