@@ -32,7 +32,7 @@ def make(path: Path, size: int, kind: str = "<f4") -> None:
         os.fsync(file.fileno())  # dirty pages cannot be forgotten
 
 
-def side(name: str, path: Path, cold: bool, **settings) -> Callable[[int], dict]:
+def side(name: str, path: Path, cold: bool, /, **settings) -> Callable[[int], dict]:
     """One of bench/parts_side.py, over files that are in memory, or are not: proven."""
 
     def one(_: int) -> dict:
