@@ -7,8 +7,9 @@ use lowtide::widen::widen;
 use lowtide::{Error, Interrupt, Options, Result};
 use std::path::Path;
 
-/// What is looked at at once: whole numbers of any width.
-const PIECE: usize = 1 << 20;
+/// What is looked at at once, at most and at least: whole numbers of any width. From a disk pieces of 1 MiB came at 1.0
+/// GB/s where larger ones came at 2.0.
+const PIECE: (usize, usize) = (64 << 10, 4 << 20);
 /// How many ids are compared at once.
 const AT_ONCE: usize = 1024;
 
@@ -22,7 +23,9 @@ pub fn each_piece(
 ) -> Result<Option<String>> {
     let bytes = wish.options(Options::new()).dtype(Dtype::native(Kind::UInt8)).offset(0).open(path)?;
     let mut offset = 0;
-    let mut chunks = bytes.chunks(PIECE)?;
+    let share = usize::try_from(bytes.budget().limit() / 32).unwrap_or(usize::MAX);
+    let piece = share.clamp(PIECE.0, PIECE.1) / PIECE.0 * PIECE.0;
+    let mut chunks = bytes.chunks(piece)?;
     while let Some(chunk) = chunks.next_chunk(interrupt) {
         match chunk {
             Ok(chunk) => {

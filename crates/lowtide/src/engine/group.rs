@@ -75,6 +75,8 @@ struct Outlook {
     enough: Option<u64>,
     /// What of the budget is for chunks.
     room: u64,
+    /// What planning a row takes; nothing where chunks are long reads in file order.
+    plan: u64,
     care: Care,
 }
 
@@ -92,14 +94,15 @@ impl Outlook {
         });
         let room = Shares::new(limit, windows, threads(&nature, cost, usize::MAX)).ahead;
         let brings_in = choice.cache == Cache::Keep && cost.waits;
-        Ok(Self { lane, cost, windows, brings_in, enough, room, care })
+        let plan = if visit == Visit::Sequential && input.rows.is_dense() { 0 } else { PLAN_BYTES };
+        Ok(Self { lane, cost, windows, brings_in, enough, room, plan, care })
     }
 
     /// How many chunks of so many rows to read at once, of `sharing` inputs that share one budget; while the caller
     /// works on one group and the next is being read, `groups` is two.
     fn most(&self, input: &Input, rows: u64, groups: u64, sharing: u64) -> u64 {
         let room = (self.room / groups).min(input.budget().available().saturating_sub(self.windows));
-        let chunk = Block::cost(input.rows.bytes(rows)).saturating_add(rows * PLAN_BYTES).max(1);
+        let chunk = Block::cost(input.rows.bytes(rows)).saturating_add(rows * self.plan).max(1);
         let most = room / sharing / chunk;
         match self.enough {
             Some(enough) => most.min(enough / chunk),
