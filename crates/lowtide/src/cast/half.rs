@@ -88,50 +88,49 @@ pub(super) fn brain_of_single(value: f32) -> u16 {
     u16::try_from(if value.is_nan() { nan } else { rounded }).unwrap_or(0)
 }
 
-/// Whether one of some numbers in half precision is not one.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn has_nan(raw: &[u8]) -> bool {
-    let nan = |&cell: &[u8; 2]| u16::from_ne_bytes(cell) & 0x7fff > 0x7c00;
-    raw.as_chunks().0.iter().fold(false, |any, cell| any | nan(cell))
-}
-
-/// The same in single precision.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn single_has_nan(raw: &[u8]) -> bool {
-    let nan = |&cell: &[u8; 4]| u32::from_ne_bytes(cell) & 0x7fff_ffff > 0x7f80_0000;
-    raw.as_chunks().0.iter().fold(false, |any, cell| any | nan(cell))
-}
-
-/// Eight at a time. None of them is a NaN.
+/// Eight at a time. Says whether there was no NaN: otherwise they are to be converted again, one by one.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) fn to_single(raw: &[u8], out: &mut [u8]) {
-    use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+pub(super) fn to_single(raw: &[u8], out: &mut [u8]) -> bool {
+    use std::arch::x86_64::{
+        _mm_and_si128, _mm_cmpgt_epi16, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi16,
+        _mm_setzero_si128, _mm256_cvtph_ps, _mm256_storeu_ps,
+    };
     let (eights, rest) = raw.as_chunks::<16>();
     let (outs, last) = out.as_chunks_mut::<32>();
+    let (magnitude, infinite, mut nans) =
+        (_mm_set1_epi16(0x7fff), _mm_set1_epi16(0x7c00), _mm_setzero_si128());
     for (out, eight) in outs.iter_mut().zip(eights) {
         // SAFETY: both are arrays of a vector's size, and need not be aligned.
         unsafe {
-            let singles = _mm256_cvtph_ps(_mm_loadu_si128(eight.as_ptr().cast()));
-            _mm256_storeu_ps(out.as_mut_ptr().cast(), singles);
+            let halves = _mm_loadu_si128(eight.as_ptr().cast());
+            nans = _mm_or_si128(nans, _mm_cmpgt_epi16(_mm_and_si128(halves, magnitude), infinite));
+            _mm256_storeu_ps(out.as_mut_ptr().cast(), _mm256_cvtph_ps(halves));
         }
     }
     super::number::each::<super::Half, f32>(rest, last);
+    _mm_movemask_epi8(nans) == 0
 }
 
-/// Eight at a time. None of them is a NaN.
+/// Eight at a time. Says whether there was no NaN: otherwise they are to be converted again, one by one.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) fn from_single(raw: &[u8], out: &mut [u8]) {
-    use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps};
+pub(super) fn from_single(raw: &[u8], out: &mut [u8]) -> bool {
+    use std::arch::x86_64::{
+        _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cmp_ps, _mm256_cvtps_ph,
+        _mm256_loadu_ps, _mm256_movemask_ps, _mm256_or_ps, _mm256_setzero_ps,
+    };
     let (eights, rest) = raw.as_chunks::<32>();
     let (outs, last) = out.as_chunks_mut::<16>();
+    let mut nans = _mm256_setzero_ps();
     for (out, eight) in outs.iter_mut().zip(eights) {
         // SAFETY: both are arrays of a vector's size, and need not be aligned.
         unsafe {
-            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(eight.as_ptr().cast()));
-            _mm_storeu_si128(out.as_mut_ptr().cast(), halves);
+            let singles = _mm256_loadu_ps(eight.as_ptr().cast());
+            nans = _mm256_or_ps(nans, _mm256_cmp_ps::<_CMP_UNORD_Q>(singles, singles));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(singles));
         }
     }
     super::number::each::<f32, super::Half>(rest, last);
+    _mm256_movemask_ps(nans) == 0
 }

@@ -350,18 +350,18 @@ impl Vectors {
 
     fn half_to_single(self, raw: &[u8], out: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
-        if matches!(self, Self::Avx2) && !half::has_nan(raw) {
-            // SAFETY: the function is safe but for needing AVX2 and F16C, and the CPU has them.
-            return unsafe { half::to_single(raw, out) };
+        // SAFETY: the function is safe but for needing AVX2 and F16C, and the CPU has them.
+        if matches!(self, Self::Avx2) && unsafe { half::to_single(raw, out) } {
+            return;
         }
         self.each::<Half, f32>(raw, out);
     }
 
     fn single_to_half(self, raw: &[u8], out: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
-        if matches!(self, Self::Avx2) && !half::single_has_nan(raw) {
-            // SAFETY: the function is safe but for needing AVX2 and F16C, and the CPU has them.
-            return unsafe { half::from_single(raw, out) };
+        // SAFETY: the function is safe but for needing AVX2 and F16C, and the CPU has them.
+        if matches!(self, Self::Avx2) && unsafe { half::from_single(raw, out) } {
+            return;
         }
         self.each::<f32, Half>(raw, out);
     }

@@ -13,7 +13,7 @@ use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::store::{AsType, Cost, How, Nature, Read};
+use crate::store::{AsType, Cost, FarConverter, How, Nature, Read};
 use crate::sys::crew;
 use crate::sys::far::Far;
 use std::ops::Range;
@@ -280,8 +280,9 @@ impl Hand<'_> {
         }
         let coming = as_type.all_in_file(how.coming);
         self.lane.read_raw(&mut requests, How { coming: &coming, far: false, ..how }, asked)?;
-        let (mut converter, far) = (as_type.cast.converter(), self.far.then(Far::default));
-        let (mut used, mut row) = (0, Vec::new());
+        let mut converter = as_type.cast.converter();
+        let mut far = self.far.then(|| FarConverter::new(as_type.cast));
+        let mut used = 0;
         for extent in call {
             match &mut rest[extent.reads.clone()] {
                 [one] => converter.convert_at_end(one.into),
@@ -289,12 +290,8 @@ impl Hand<'_> {
                     for read in many {
                         let before = usize::try_from(read.offset - extent.bytes.start).unwrap_or(usize::MAX);
                         let from = &scratch[used + raw_len(before)..][..raw_len(read.into.len())];
-                        match &far {
-                            Some(far) => {
-                                row.resize(read.into.len(), 0);
-                                converter.convert(from, &mut row);
-                                far.copy(&row, read.into);
-                            }
+                        match &mut far {
+                            Some(far) => far.convert(from, read.into),
                             None => converter.convert(from, read.into),
                         }
                     }

@@ -4,13 +4,15 @@
 //! conversion, in memory that there is anyway: elements that become larger, or stay as large, are read into the end of
 //! where they go, and converted from there to its beginning. Only those that become smaller need memory of their own.
 //! From the page cache it goes in pieces, which are still in the processor's cache when they are converted; from a
-//! disk all reads of a call are in flight together, as they would be without.
+//! disk all reads of a call are in flight together, as they would be without. What nobody looks at for a while is
+//! converted in the cache, too, and goes around it to its place.
 
 use super::{Cost, How, Manner, Nature, Read, Report, Store};
 use crate::budget::Budget;
 use crate::budget::pool::Block;
-use crate::cast::Cast;
+use crate::cast::{Cast, Converter};
 use crate::error::Result;
+use crate::sys::far::Far;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,8 +20,12 @@ use std::sync::Arc;
 const PIECE: usize = 256 << 10;
 /// The same from a disk, where elements become smaller: so much is in flight at once.
 const PIECE_COLD: usize = 4 << 20;
+/// The same where what was converted goes around the cache, of the smaller type.
+const PIECE_FAR: usize = 64 << 10;
 /// Where the budget has nothing left.
 const LEAST: usize = 16 << 10;
+/// What goes around the cache at once.
+const FAR: usize = 4 << 10;
 /// Nanoseconds to convert an element, in cache.
 const CONVERT: f64 = 0.1;
 
@@ -53,9 +59,9 @@ pub(crate) struct Casting {
 /// A part of a read: its first byte in the file, and where it goes.
 type Part<'a> = (u64, &'a mut [u8]);
 
-/// Memory for elements that become smaller.
+/// Memory that elements are read into.
 enum Memory {
-    /// They become no smaller: they are read into the end of where they go.
+    /// The end of where they go, as they become no smaller.
     Theirs,
     Counted(Block),
     /// The budget has nothing left.
@@ -64,12 +70,16 @@ enum Memory {
 
 impl Casting {
     /// Memory for so many of our bytes, and how many of them go through it at once.
-    fn memory(&self, total: usize, flies: bool) -> Result<(Memory, usize)> {
+    fn memory(&self, total: usize, flies: bool, far: bool) -> Result<(Memory, usize)> {
         let (from, to) = (self.as_type.cast.from().itemsize(), self.as_type.cast.to().itemsize());
-        if from <= to {
+        if from <= to && (flies || !far) {
             return Ok((Memory::Theirs, if flies { usize::MAX / to * to } else { PIECE }));
         }
-        let most = if flies { shares(self.budget.limit()) } else { PIECE };
+        let most = match (flies, far) {
+            (true, _) => shares(self.budget.limit()),
+            (false, true) => PIECE_FAR,
+            (false, false) => PIECE,
+        };
         let wanted = self.as_type.cast.raw_len(total).clamp(from, most);
         let (memory, len) = match Block::counted(&self.budget, wanted)? {
             Some(block) => (Memory::Counted(block), wanted),
@@ -80,11 +90,12 @@ impl Casting {
 
     /// Reads and converts some parts, which are no more than the memory is for.
     fn read_parts(&self, parts: &mut [Part<'_>], memory: &mut Memory, how: How<'_>) -> Result<Report> {
+        let far = how.far.then(|| FarConverter::new(self.as_type.cast));
         let how = How { far: false, ..how }; // converted at once: not around the processor's caches
         match memory {
             Memory::Theirs => self.read_at_end(parts, how),
-            Memory::Counted(block) => self.read_through(parts, block, how),
-            Memory::Least(bytes) => self.read_through(parts, bytes, how),
+            Memory::Counted(block) => self.read_through(parts, block, how, far),
+            Memory::Least(bytes) => self.read_through(parts, bytes, how, far),
         }
     }
 
@@ -104,7 +115,13 @@ impl Casting {
         Ok(report)
     }
 
-    fn read_through(&self, parts: &mut [Part<'_>], memory: &mut [u8], how: How<'_>) -> Result<Report> {
+    fn read_through(
+        &self,
+        parts: &mut [Part<'_>],
+        memory: &mut [u8],
+        how: How<'_>,
+        mut far: Option<FarConverter>,
+    ) -> Result<Report> {
         let mut rest = &mut *memory;
         let mut reads = Vec::with_capacity(parts.len());
         for (offset, into) in &*parts {
@@ -118,9 +135,35 @@ impl Casting {
         for (_, into) in parts {
             let (mine, others) = rest.split_at(self.as_type.cast.raw_len(into.len()));
             rest = others;
-            converter.convert(mine, into);
+            match &mut far {
+                Some(far) => far.convert(mine, into),
+                None => converter.convert(mine, into),
+            }
         }
         Ok(report)
+    }
+}
+
+/// Converts, and copies what comes of it around the processor's caches.
+pub(crate) struct FarConverter {
+    converter: Converter,
+    cast: Cast,
+    far: Far,
+    /// What was just converted.
+    near: [u8; FAR],
+}
+
+impl FarConverter {
+    pub(crate) fn new(cast: Cast) -> Self {
+        Self { converter: cast.converter(), cast, far: Far::default(), near: [0; FAR] }
+    }
+
+    pub(crate) fn convert(&mut self, raw: &[u8], into: &mut [u8]) {
+        for (raw, into) in raw.chunks(self.cast.raw_len(FAR)).zip(into.chunks_mut(FAR)) {
+            let near = &mut self.near[..into.len()];
+            self.converter.convert(raw, near);
+            self.far.copy(near, into);
+        }
     }
 }
 
@@ -145,7 +188,7 @@ impl Store for Casting {
         let coming = self.as_type.all_in_file(how.coming);
         let flies = how.manner == Manner::Together || !coming.is_empty() || !self.store.nature().keeps;
         let total = reads.iter().map(|read| read.into.len()).sum();
-        let (mut memory, most) = self.memory(total, flies)?;
+        let (mut memory, most) = self.memory(total, flies, how.far)?;
         let mut how = How { coming: &coming, ..how };
         let (mut parts, mut held) = (Vec::with_capacity(reads.len()), 0);
         let mut report = Report::default();
@@ -166,5 +209,73 @@ impl Store for Casting {
         }
         report += self.read_parts(&mut parts, &mut memory, how)?;
         Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Dtype;
+    use proptest::prelude::*;
+
+    /// Bytes in memory, that are or are not kept in a page cache.
+    #[derive(Debug)]
+    struct Held(Vec<u8>, bool);
+
+    impl Store for Held {
+        fn nature(&self) -> Nature {
+            Nature {
+                prior: Cost { request: 0.0, byte: 0.1, waits: false },
+                learns: false,
+                align: 1,
+                end: self.0.len() as u64,
+                hands: 1,
+                waiting: 1,
+                in_flight: 0,
+                together: false,
+                keeps: self.1,
+            }
+        }
+
+        fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {
+            for Read { offset, into } in reads {
+                let start = usize::try_from(*offset).unwrap();
+                into.copy_from_slice(&self.0[start..start + into.len()]);
+            }
+            Ok(Report::default())
+        }
+    }
+
+    proptest! {
+        /// However the reads lie, from memory or from a disk, near or far, with much budget or with none.
+        #[test]
+        fn a_read_gives_the_elements_converted(
+            (from, to) in prop::sample::select(vec![("<f2", "<f4"), (">f4", "<f4"), ("<f8", "<f4"), ("|u1", "<i8")]),
+            reads in prop::collection::vec((0u64..100_000, 0usize..60_000), 1..6),
+            first in 0u64..9,
+            keeps: bool,
+            far: bool,
+            budget in prop::sample::select(vec![1u64, 64 << 20]),
+        ) {
+            let cast = Cast::new(Dtype::parse(from).unwrap(), Dtype::parse(to).unwrap()).unwrap();
+            let (item, own) = (cast.from().itemsize(), cast.to().itemsize());
+            let bytes: Vec<u8> = (0..9 + 160_000 * item).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
+            let start = usize::try_from(first).unwrap();
+            let mut whole = vec![0; 160_000 * own];
+            cast.convert(&bytes[start..start + 160_000 * item], &mut whole);
+            let store = Casting {
+                store: Arc::new(Held(bytes, keeps)),
+                as_type: AsType { cast, first },
+                budget: Budget::new(budget).unwrap(),
+            };
+            let mut out: Vec<Vec<u8>> = reads.iter().map(|(_, len)| vec![0; len * own]).collect();
+            let mut wanted: Vec<Read<'_>> = reads.iter().zip(&mut out)
+                .map(|((at, _), into)| Read { offset: at * own as u64, into }).collect();
+            store.read(&mut wanted, How { far, ..How::default() }).unwrap();
+            for ((at, len), out) in reads.iter().zip(&out) {
+                let at = usize::try_from(*at).unwrap();
+                prop_assert!(out[..] == whole[at * own..(at + len) * own]);
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ pub mod sigbus;
 mod source;
 mod way;
 
-pub(crate) use casting::{AsType, Casting};
+pub(crate) use casting::{AsType, Casting, FarConverter};
 pub(crate) use resident::Resident;
 pub use source::{Files, OneFile, Part, Source};
 pub use way::{DirectStore, Engine, ReadStore, WINDOWS, open, open_file, window_for};
