@@ -128,7 +128,7 @@ fn run_documents(
         ("order", format!("that of rows in shuffled(seed={})", args.seed)),
     ];
     if made.marked > 0 {
-        let what = "documents had no end-of-text token, as at the end of a file, and got one";
+        let what = "end-of-text tokens, for documents that had none, as at the end of a file";
         pairs.push(("added", format!("{} {what}", thousands(made.marked))));
     }
     pairs.extend(went_on(made.before, made.bytes));

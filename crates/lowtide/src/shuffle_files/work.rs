@@ -232,7 +232,11 @@ pub(super) fn piece(arrays: &[Array]) -> u64 {
     let batch = bucket_rows(rows, &shares, sys::page() as u64);
     let layout = Layout::new(Work { rows, steps: rows.div_ceil(batch.max(1)), batch }, &shares);
     let row: u64 = shares.iter().map(|share| share.row).max().unwrap_or(0);
-    layout.map_or(0, |layout| layout.run_rows.saturating_mul(batch) / rows.max(1) * row)
+    // At least a row: it lies together.
+    let bytes = |layout: Layout| {
+        u128::from(layout.run_rows) * u128::from(batch) * u128::from(row) / u128::from(rows.max(1))
+    };
+    layout.map_or(0, |layout| u64::try_from(bytes(layout)).unwrap_or(u64::MAX).max(row))
 }
 
 /// Takes the space for all of it, and takes up the runs that there are.
