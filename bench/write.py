@@ -1,15 +1,18 @@
 """Arrays that are written: `lowtide.create` against `dd … conv=fsync` and `np.memmap("w+")` with flush, each to a new file
 of the same size, from the first byte until all of it is on the disk; and in a cgroup that is a fraction of the file.
+`lowtide.convert` from Fortran to C order against copying the file.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import Bench, cgroup, python, run, settle
+import numpy as np
+from harness import Bench, cgroup, forget, python, run, settle
 
 
 def make(path: Path, size: int) -> None:
@@ -26,7 +29,7 @@ def side(b: Bench, name: str, size: int, group: Path | None = None, **settings) 
         out, part = b.folder / "out.npy", b.folder / ".out.npy.lowtide"
         command = python("write_side.py", name, out, {"size": size, **settings})
         try:
-            return run(name, part if name == "create" else out, command, group)
+            return run(name, part if name in ("create", "convert") else out, command, group)
         finally:
             out.unlink(missing_ok=True)
             part.unlink(missing_ok=True)
@@ -91,4 +94,45 @@ def write_cgroup(b: Bench, path: Path) -> None:
             b.check("write_cgroup", "against np.memmap", ours["rate"] / theirs["rate"], floor=2)
 
 
-ALL = [write_append, write_random, write_cgroup]
+def fortran(path: Path, shape: tuple[int, int]) -> None:
+    """Float32 in Fortran order."""
+    block, left = np.random.default_rng(0).random(1 << 22, dtype="f4").tobytes(), shape[0] * shape[1] * 4
+    with path.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": True, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        while left > 0:
+            left -= file.write(block[:left])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_convert(b: Bench, path: Path) -> None:
+    """From Fortran to C order in a budget of 256 MiB and a cgroup of 400 MiB: long rows as well as long columns."""
+    size, source = path.stat().st_size, b.folder / "fortran.npy"
+    for label, columns in (("512 columns", 512), ("a square", 1 << ((size // 4).bit_length() // 2))):
+        fortran(source, (size // 4 // columns, columns))
+        with cgroup(400 << 20) as group:
+
+            def one(name: str, group: Path | None = group, **settings) -> Callable[[int], dict]:
+                begin = side(b, name, size, group, source=str(source), **settings)
+
+                def cold(n: int) -> dict:
+                    forget(source)
+                    return begin(n)
+
+                return cold
+
+            sides = {
+                "lowtide convert": one("convert", budget=256 << 20),
+                "copied past the page cache": one("copy"),
+            }
+            what = f"{size >> 20} MiB, {label}, Fortran to C order, bytes a second"
+            best = b.turns(f"write_convert, {label}", what, sides, False, path)
+            ours, copied = best.values()
+            b.check(f"write_convert, {label}", "against copying it", ours["rate"] / copied["rate"], floor=0.5)
+            part = ours["peak_sum"] / (256 << 20)
+            b.check(f"write_convert, {label}", "RssAnon + RssFile of the budget", part, ceiling=1)
+        source.unlink()
+
+
+ALL = [write_append, write_random, write_cgroup, write_convert]

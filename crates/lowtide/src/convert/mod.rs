@@ -6,6 +6,7 @@
 //! tiles of them are read, turned in memory and written: see `tiles` and `turn`.
 
 mod checked;
+mod edges;
 mod tiles;
 mod turn;
 
@@ -20,7 +21,9 @@ use crate::format::{ByteOrder, Dtype, Order, byte_len, npy};
 use crate::interrupt::Interrupt;
 use crate::options::CacheWish;
 use crate::selection::Axis;
+use crate::sys;
 use crate::write::{Existing, WriteOptions, Writer};
+use edges::Edges;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tiles::{Grow, Tile};
@@ -100,9 +103,9 @@ impl Conversion {
         progress: &mut dyn FnMut(u64, u64),
         interrupt: Interrupt<'_>,
     ) -> Result<Converted> {
-        if !array.is_whole() {
+        if !array.is_whole() || array.dtype() != array.layout().dtype {
             return Err(Error::argument(
-                "a part of an array is not converted",
+                "a part of an array, or one that is read as another type, is not converted",
                 "take its file, or create and extend",
             ));
         }
@@ -201,8 +204,13 @@ impl Work<'_> {
             axes.reverse();
         }
         let shape: Vec<usize> = axes.iter().map(|&axis| array.shape()[axis]).collect();
-        let room = usize::try_from(array.budget().limit() / 2).unwrap_or(usize::MAX);
-        let size = tiles::sizes(&shape, room / item, Grow::Even);
+        // The writer has a quarter of it at most, and what reads and merges needs an eighth.
+        let limit = usize::try_from(array.budget().limit()).unwrap_or(usize::MAX);
+        let (room, page) = (limit / 16 * 7, sys::page());
+        let held = limit / 8 / page;
+        // Both ends of every run wait.
+        let size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
+        let mut edges = Edges::new(self.block(held * page)?, page);
         let least = RUN.div_ceil(item);
         let mut held = self.block(size.iter().product::<usize>() * item)?;
         let most = (PIECE.min(room / 8) / item.max(width)).max(1);
@@ -236,13 +244,17 @@ impl Work<'_> {
                     &*made
                 };
                 let (len, runs) = part.runs(&shape);
+                let first = self.writer.data_at();
                 for (bytes, at) in bytes.chunks_exact(len * width).zip(runs) {
-                    self.writer.put(at * width as u64, bytes, interrupt)?;
+                    edges.put(first + at * width as u64, bytes, &mut |at, bytes| {
+                        self.writer.put(at - first, bytes, interrupt)
+                    })?;
                 }
                 self.step((count * width) as u64, interrupt)?;
             }
         }
-        Ok(())
+        let first = self.writer.data_at();
+        edges.finish(&mut |at, bytes| self.writer.put(at - first, bytes, interrupt))
     }
 
     fn cast_width(&self) -> usize {

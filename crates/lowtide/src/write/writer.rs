@@ -298,6 +298,11 @@ impl Writer {
         self.growth.row_bytes()
     }
 
+    /// The byte of the file where elements begin.
+    pub(crate) fn data_at(&self) -> u64 {
+        self.data_at
+    }
+
     /// How much of so many bytes of memory a writer would use.
     pub(crate) fn share(available: u64) -> u64 {
         PARTS * window(available)
