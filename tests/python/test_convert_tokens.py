@@ -362,7 +362,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path):
 KILLED = """if True:
     import sys, lowtide
     print("ready", flush=True)
-    for n in range(10_000):
+    for n in range(int(sys.argv[3]), 10_000):
         words = {"end_of_text": 300, "shard_tokens": 100_000, "overwrite": True, "progress": False}
         lowtide.convert(sys.argv[1], sys.argv[2], format=["megatron", "datatrove", "llmc"][n % 3], **words)
 """
@@ -374,8 +374,8 @@ def test_killed_at_any_moment_the_old_or_the_new_folder_is_there(tmp_path):
     ids[-1] = 300
     ids.tofile(tmp_path / "in.bin")
     luck, litter, seen = random.Random(0), 0, set()
-    for _ in range(24):
-        command = [sys.executable, "-c", KILLED, tmp_path / "in.bin", tmp_path / "out"]
+    for n in range(24):
+        command = [sys.executable, "-c", KILLED, tmp_path / "in.bin", tmp_path / "out", str(n)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert child.stdout.readline() == "ready\n"
         time.sleep(luck.random() * 0.4)

@@ -7,7 +7,7 @@
 //! Elements go through in pieces that stay in the first-level cache: bytes are swapped there first, where they have
 //! to be, then values are converted. So every loop knows native numbers only. The loops are plain, and the compiler
 //! makes vector code of them, for any CPU of the architecture and for AVX2; half precision has instructions of its
-//! own: see [`half`].
+//! own: see `half`.
 
 mod half;
 pub(crate) mod number;

@@ -129,15 +129,15 @@ mod tests {
             let mut random = seed | 1;
             for i in (1..runs.len()).rev() {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                runs.swap(i, (random >> 33) as usize % (i + 1));
+                runs.swap(i, usize::try_from(random >> 33).unwrap() % (i + 1));
             }
-            let content: Vec<u8> = (0..4000).map(|n| (n * 7 + n / 251) as u8).collect();
+            let content: Vec<u8> = (0..4000_usize).map(|n| ((n * 7 + n / 251) % 256).try_into().unwrap()).collect();
             let mut file = vec![None; 4000 + skew];
             let mut whole = 0;
             let memory = Block::for_caller(&Budget::new(1 << 20).unwrap(), slots * 64).unwrap();
             let mut edges = Edges::new(memory, 64);
             let mut write = |at: u64, bytes: &[u8]| {
-                let at = at as usize;
+                let at = usize::try_from(at).unwrap();
                 whole += usize::from(at.is_multiple_of(64) && bytes.len().is_multiple_of(64));
                 for (place, byte) in file[at..at + bytes.len()].iter_mut().zip(bytes) {
                     assert!(place.replace(*byte).is_none(), "written twice");

@@ -142,6 +142,20 @@ impl Conversion {
     }
 }
 
+/// What tiles are turned with.
+struct Bench {
+    /// Bytes of an element of the input.
+    item: usize,
+    /// Elements that are turned at once.
+    most: usize,
+    edges: Edges,
+    turned: Block,
+    made: Block,
+    /// The array's axes in the order of the output, those of size 1 left out, and their sizes.
+    axes: Vec<usize>,
+    shape: Vec<usize>,
+}
+
 /// A conversion under way.
 struct Work<'a> {
     array: &'a Array,
@@ -195,7 +209,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// All elements, tile by tile, with the axes the other way round.
+    /// All elements, tile by tile, with the axes the other way round: while one is turned and written, the next is read.
     fn turn(&mut self, order: Order, interrupt: Interrupt<'_>) -> Result<()> {
         let (array, item, width) = (self.array, self.array.dtype().itemsize(), self.cast_width());
         // The axes of the output, the slowest first; those of size 1 are nowhere.
@@ -206,16 +220,21 @@ impl Work<'_> {
         let shape: Vec<usize> = axes.iter().map(|&axis| array.shape()[axis]).collect();
         // The writer has a quarter of it at most, and what reads and merges needs an eighth.
         let limit = usize::try_from(array.budget().limit()).unwrap_or(usize::MAX);
-        let (room, page) = (limit / 16 * 7, sys::page());
+        let (room, page) = (limit / 32 * 7, sys::page());
         let held = limit / 8 / page;
         // Both ends of every run wait.
         let size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
-        let mut edges = Edges::new(self.block(held * page)?, page);
-        let least = RUN.div_ceil(item);
-        let mut held = self.block(size.iter().product::<usize>() * item)?;
-        let most = (PIECE.min(room / 8) / item.max(width)).max(1);
-        let (mut turned, mut made) = (self.block(most * item)?, self.block(most * width)?);
-        let selected = |tile: &Tile| {
+        let most = (PIECE.min(room / 4) / item.max(width)).max(1);
+        let mut bench = Bench {
+            item,
+            most,
+            edges: Edges::new(self.block(held * page)?, page),
+            turned: self.block(most * item)?,
+            made: self.block(most * width)?,
+            axes,
+            shape,
+        };
+        let select = |tile: &Tile, axes: &[usize]| {
             let mut selected: Vec<Axis> = array.shape().iter().map(|&n| Axis::all(n)).collect();
             for (at, &axis) in axes.iter().enumerate() {
                 let range = tile.range(at);
@@ -223,38 +242,68 @@ impl Work<'_> {
             }
             selected
         };
-        for tile in tiles::tiles(&Tile::whole(&shape), &size) {
-            let from = &mut held[..tile.len() * item];
-            array.select_into(selected(&tile), from, interrupt)?;
-            let parts = tiles::sizes(&tile.size, most, Grow::Output { least });
-            for part in tiles::tiles(&tile, &parts) {
-                let count = part.len();
-                let (turned, made) = (&mut turned[..count * item], &mut made[..count * width]);
-                turn::turn(item, &tile, &part, from, turned);
-                let bytes = if self.cast.is_copy() {
-                    &*turned
-                } else {
-                    if let (Err(lost), Loss::Refused) = (self.cast.run(turned, made), self.loss) {
-                        let mut index = vec![0; self.array.shape().len()];
-                        for (&axis, at) in axes.iter().zip(part.index(lost)) {
-                            index[axis] = at;
-                        }
-                        return Err(self.lost(&index, &turned[lost * item..(lost + 1) * item]));
-                    }
-                    &*made
-                };
-                let (len, runs) = part.runs(&shape);
-                let first = self.writer.data_at();
-                for (bytes, at) in bytes.chunks_exact(len * width).zip(runs) {
-                    edges.put(first + at * width as u64, bytes, &mut |at, bytes| {
-                        self.writer.put(at - first, bytes, interrupt)
-                    })?;
-                }
-                self.step((count * width) as u64, interrupt)?;
-            }
+        let mut coming = tiles::tiles(&Tile::whole(&bench.shape), &size);
+        let Some(mut tile) = coming.next() else { return Ok(()) };
+        let mut from = self.block(tile.len() * item)?;
+        array.select_into(select(&tile, &bench.axes), &mut from, interrupt)?;
+        // No tile is larger than the first.
+        let mut other =
+            if tile.size == bench.shape { self.block(0)? } else { self.block(tile.len() * item)? };
+        for next in coming {
+            let (wanted, into) = (select(&next, &bench.axes), &mut other[..next.len() * item]);
+            std::thread::scope(|scope| {
+                let reading = scope.spawn(|| array.select_into(wanted, into, interrupt));
+                let written = self.write_tile(&mut bench, &tile, &from, interrupt);
+                let read =
+                    reading.join().unwrap_or_else(|_| Err(Error::Bug { what: "reading broke".into() }));
+                written.and(read)
+            })?;
+            std::mem::swap(&mut from, &mut other);
+            tile = next;
         }
+        self.write_tile(&mut bench, &tile, &from, interrupt)?;
         let first = self.writer.data_at();
-        edges.finish(&mut |at, bytes| self.writer.put(at - first, bytes, interrupt))
+        bench.edges.finish(&mut |at, bytes| self.writer.put(at - first, bytes, interrupt))
+    }
+
+    /// Turns what was read of a tile, part by part, and writes it.
+    fn write_tile(
+        &mut self,
+        bench: &mut Bench,
+        tile: &Tile,
+        from: &[u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let Bench { item, most, edges, turned, made, axes, shape } = bench;
+        let (item, width) = (*item, self.cast_width());
+        let from = &from[..tile.len() * item];
+        let parts = tiles::sizes(&tile.size, *most, Grow::Output { least: RUN.div_ceil(item) });
+        for part in tiles::tiles(tile, &parts) {
+            let count = part.len();
+            let (turned, made) = (&mut turned[..count * item], &mut made[..count * width]);
+            turn::turn(item, tile, &part, from, turned);
+            let bytes = if self.cast.is_copy() {
+                &*turned
+            } else {
+                if let (Err(lost), Loss::Refused) = (self.cast.run(turned, made), self.loss) {
+                    let mut index = vec![0; self.array.shape().len()];
+                    for (&axis, at) in axes.iter().zip(part.index(lost)) {
+                        index[axis] = at;
+                    }
+                    return Err(self.lost(&index, &turned[lost * item..(lost + 1) * item]));
+                }
+                &*made
+            };
+            let (len, runs) = part.runs(shape);
+            let first = self.writer.data_at();
+            for (bytes, at) in bytes.chunks_exact(len * width).zip(runs) {
+                edges.put(first + at * width as u64, bytes, &mut |at, bytes| {
+                    self.writer.put(at - first, bytes, interrupt)
+                })?;
+            }
+            self.step((count * width) as u64, interrupt)?;
+        }
+        Ok(())
     }
 
     fn cast_width(&self) -> usize {

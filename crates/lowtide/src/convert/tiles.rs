@@ -3,8 +3,8 @@
 //! An array is to be written with its axes the other way round: what varies fastest in one file varies slowest in the
 //! other. All axes here are the output's, the slowest first; the input has them in the opposite order. A [`Tile`] is a box
 //! of elements. In the input it is runs along the first axes, in the output runs along the last ones, and the shorter the
-//! runs, the dearer. So tiles are as even as they may be: of a table of any size, 112 MiB of float32 are runs of 8 KiB to
-//! read and 56 KiB to write, and whole rows or columns where those are shorter.
+//! runs, the dearer. So tiles are as even as they may be: of a table of any size, 56 MiB of float32 are runs of 7 KiB to
+//! read and 32 KiB to write, and whole rows or columns where those are shorter.
 
 use std::ops::Range;
 

@@ -203,7 +203,8 @@ impl Paced {
         }
         if let (true, [first, .., last]) = (self.all_ours && sent.len() > FEW, &*sent) {
             // The kernel finds what is dirty between them faster than it is called: nobody else's pages are there.
-            sent = vec![first.start..last.end];
+            let span = first.start..last.end;
+            sent = Vec::from([span]);
         }
         for range in &sent {
             if !self.network {
