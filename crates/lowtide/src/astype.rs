@@ -17,7 +17,8 @@ impl Array {
     /// let halves = lowtide::open("halves.npy")?; // float16
     /// let array = halves.astype(Dtype::native(Kind::Float32))?;
     /// for chunk in array.chunks(4096)? {
-    ///     let rows: &[f32] = chunk?.as_slice()?;
+    ///     let chunk = chunk?;
+    ///     let rows: &[f32] = chunk.as_slice()?;
     /// #   let _ = rows;
     /// }
     /// # Ok::<(), lowtide::Error>(())
