@@ -41,6 +41,8 @@ def expected(array, seed, epoch=0):
 @settings(max_examples=12)
 def test_the_result_is_the_shuffled_iteration(folder, rows, width, budget, seed, npy):
     rows = min(rows, (4 << 20) // width)
+    folder = folder / "shuffled"  # other tests have files beside it
+    folder.mkdir(exist_ok=True)
     path, out = folder / "in.npy", folder / ("out.npy" if npy else "out.bin")
     np.save(path, (np.arange(rows * width) * 7 % 251).astype("u1").reshape(rows, width))
     made = lowtide.shuffle(path, out, seed=seed, budget=budget, overwrite=True)
