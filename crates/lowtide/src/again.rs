@@ -8,11 +8,10 @@ use crate::array::Array;
 use crate::engine::bytes::Data;
 use crate::error::{Error, Result};
 use crate::format::{Container, Layout, npy, shape_text};
-use crate::open::{Options, absolute};
-use crate::shards::{ArrayFile, hex, read_head};
-use crate::store::{OneFile, Source};
+use crate::open::{Options, absolute, whole};
+use crate::shards::{self, ArrayFile, hex, read_head};
+use crate::store::{One, Storage, is_url};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// What an array's file was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +29,15 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Format`] where the file is another one: it says what has changed.
-    pub fn open_again(self, path: impl AsRef<Path>, was: &Was) -> Result<Array> {
-        self.wish.check()?;
+    pub fn open_again(mut self, path: impl AsRef<Path>, was: &Was) -> Result<Array> {
         let path = absolute(path.as_ref());
-        let source = OneFile::open(&path)?;
+        let storage = self.begin([&path])?;
+        let source = One::open(&path, &storage)?;
         if let Some(len) = was.len {
             same_len(&path, len, source.len())?;
         }
         let layout = same_layout(&source, &was.layout)?;
-        let array = Array::over(Data::open(Source::File(Arc::new(source)), self.wish)?, layout);
+        let array = Array::over(Data::open(whole(source, &storage)?, self.wish)?, layout);
         same_print(&path, was.fingerprint.as_deref(), || array.fingerprint())?;
         Ok(array)
     }
@@ -47,20 +46,27 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Format`] for the first that is another one: it says what has changed.
-    pub fn open_all_again(self, files: Vec<ArrayFile>, fingerprint: Option<&str>) -> Result<Array> {
-        self.wish.check()?;
-        same_sizes(files.iter().map(|file| (&file.path, file.len)))?;
-        for file in &files {
-            same_layout(&OneFile::open(&file.path)?, &file.layout)?;
+    pub fn open_all_again(mut self, files: Vec<ArrayFile>, fingerprint: Option<&str>) -> Result<Array> {
+        let paths: Vec<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+        let storage = self.begin(&paths)?;
+        same_sizes(files.iter().map(|file| (&file.path, file.len)), &storage)?;
+        let remote = paths.iter().all(|path| is_url(path));
+        for file in files.iter().filter(|_| !remote) {
+            same_layout(&One::open(&file.path, &storage)?, &file.layout)?;
         }
-        let array = self.join(files)?;
+        // Objects are looked at when they are first read.
+        let unseen: Vec<bool> = files
+            .iter()
+            .map(|file| remote && matches!(file.layout.container, Container::Npy { .. }))
+            .collect();
+        let array = self.join(files, &unseen)?;
         same_print(array.path(), fingerprint, || array.fingerprint())?;
         Ok(array)
     }
 }
 
 /// The layout of a file, if it is what it was.
-fn same_layout(source: &OneFile, was: &Layout) -> Result<Layout> {
+fn same_layout(source: &One, was: &Layout) -> Result<Layout> {
     let Layout { container, dtype, shape, order, offset } = was.clone();
     match container {
         Container::Raw => Layout::new(source.path(), container, dtype, shape, order, offset, source.len()),
@@ -72,9 +78,16 @@ fn same_layout(source: &OneFile, was: &Layout) -> Result<Layout> {
 ///
 /// # Errors
 /// [`Error::Format`] for the first that has not, [`Error::Io`] for the first that is not there.
-pub fn same_sizes<'a>(files: impl IntoIterator<Item = (&'a PathBuf, u64)>) -> Result<()> {
+pub fn same_sizes<'a>(files: impl IntoIterator<Item = (&'a PathBuf, u64)>, storage: &Storage) -> Result<()> {
+    let files: Vec<_> = files.into_iter().collect();
+    let paths: Vec<PathBuf> = files.iter().map(|(path, _)| (*path).clone()).collect();
+    shards::list_parent(&paths, storage);
     files.into_iter().try_for_each(|(path, len)| {
-        let now = std::fs::metadata(path).map_err(|e| Error::io(path, "open the file", e))?.len();
+        let now = if is_url(path) {
+            storage.open(path)?.len()
+        } else {
+            std::fs::metadata(path).map_err(|e| Error::io(path, "open the file", e))?.len()
+        };
         same_len(path, len, now)
     })
 }
@@ -98,7 +111,7 @@ fn same_len(path: &Path, was: u64, now: u64) -> Result<()> {
     if was == now { Ok(()) } else { Err(changed(path, &format!("{was} bytes"), format!("{now} bytes"))) }
 }
 
-fn same_header(source: &OneFile, was: &Layout) -> Result<Layout> {
+fn same_header(source: &One, was: &Layout) -> Result<Layout> {
     let head = read_head(source)?;
     let expected = text(was);
     if !npy::is_npy(&head) {

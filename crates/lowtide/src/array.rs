@@ -7,7 +7,9 @@
 use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::budget::pool::Block;
+use crate::cast::Cast;
 use crate::engine::Rows;
+use crate::engine::bill::{Bill, bill};
 use crate::engine::bytes::Data;
 use crate::engine::choose::{Choice, Visit};
 use crate::engine::fetch::fetch;
@@ -15,7 +17,7 @@ use crate::engine::job::Input;
 use crate::engine::lane::Lane;
 use crate::engine::predict::{Predicted, predict};
 use crate::engine::tactics::Gap;
-use crate::engine::tuning::PLAN_RUNS;
+use crate::engine::tuning::{PLAN_RUNS, REMOTE_BLOCK};
 use crate::error::{Error, Result};
 use crate::format::{self, Dtype, Layout, Order, byte_len};
 use crate::interrupt::Interrupt;
@@ -228,7 +230,19 @@ impl Array {
             }
         };
         let dealt = part.is_dealt().then(|| part.clone());
-        Input { rows, dealt, data: data.clone(), as_type: *as_type, held: held.clone() }
+        Input { rows, dealt, data: data.clone(), as_type: *as_type, at_last: None, held: held.clone() }
+    }
+
+    /// The same for a pass that reads far ahead, where every byte that waits is a byte less of look-ahead: elements that
+    /// become larger stay as the file has them until a chunk is handed out.
+    pub(crate) fn input_ahead(&self) -> Input {
+        let larger = |cast: &Cast| cast.from().itemsize() < cast.to().itemsize();
+        match self.0.as_type.map(|as_type| as_type.cast).filter(larger) {
+            Some(cast) if self.0.held.is_none() => {
+                Input { at_last: Some(cast), ..self.as_read(None).input() }
+            }
+            _ => self.input(),
+        }
     }
 
     /// The same bytes as rows of `len` elements of one axis, the next one `stride` elements after the last:
@@ -318,6 +332,11 @@ impl Array {
         self.data().access()
     }
 
+    /// What went wrong with the local cache that it is read through, the first time; it is read all the same.
+    pub fn cache_trouble(&self) -> Option<String> {
+        self.data().source().ok()?.local_cache()?.trouble()
+    }
+
     /// What was asked for about the page cache.
     pub fn cache(&self) -> CacheWish {
         self.data().cache()
@@ -326,6 +345,19 @@ impl Array {
     /// The budget that this array and all made from it share.
     pub fn budget(&self) -> &Budget {
         self.data().budget()
+    }
+
+    /// Whether it is in an object store.
+    pub fn is_remote(&self) -> bool {
+        self.data().source().is_ok_and(|source| source.is_remote())
+    }
+
+    /// Bytes of its file, header included; of several, those of their elements.
+    ///
+    /// # Errors
+    /// Where the array was closed.
+    pub fn file_len(&self) -> Result<u64> {
+        Ok(self.data().source()?.len())
     }
 
     /// The open file, for those who want to ask the kernel about it; of many, the first.
@@ -339,6 +371,16 @@ impl Array {
     /// Where the array was closed, or the way that was asked for is not possible here.
     pub fn choose(&self, visit: Visit) -> Result<Choice> {
         self.input().choose(visit)
+    }
+
+    /// What a pass over all rows takes in requests and money, visited like this; `None` where they are in files.
+    ///
+    /// # Errors
+    /// Where the array was closed.
+    pub fn bill(&self, visit: Visit) -> Result<Option<Bill>> {
+        let input = self.input_ahead();
+        let choice = input.choose(visit)?;
+        bill(&[input], &[choice], visit, self.rows(), REMOTE_BLOCK)
     }
 
     /// What a shuffled pass over all rows is predicted to take, in exact order and otherwise; `None` where the rows come

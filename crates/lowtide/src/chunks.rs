@@ -9,14 +9,14 @@ use crate::batch::Batch;
 use crate::budget::pool::Block;
 use crate::engine::bytes::same_data;
 use crate::engine::choose::Visit;
-use crate::engine::job::{Job, Pass};
+use crate::engine::job::{Job, Pass, Place};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::iteration::{Again, Span, Standing};
 use crate::options::Access;
 use crate::order::{Mix, Shard, Steps};
-use crate::shuffle::{BlockWish, Shuffle, never_empty, pass};
-use crate::sort::Coming;
+use crate::shuffle::{BlockWish, Shuffle, never_empty, of_rows, pass};
+use crate::sort::{Coming, Portion};
 use std::ops::{Deref, Range};
 
 /// Where a pass stands, as the caller saw it: all that is needed to go on, under any number of ranks.
@@ -76,6 +76,12 @@ pub struct Chunks {
     standing: Standing,
 }
 
+/// What is to be read.
+fn job(arrays: &[Array], pass: Pass, steps: Steps, ahead: u64) -> Job {
+    let input = if matches!(pass, Pass::Sequential(_)) { Array::input } else { Array::input_ahead };
+    Job { inputs: arrays.iter().map(input).collect(), pass, steps, ahead }
+}
+
 impl Chunks {
     /// Any rows of some arrays in any order, with as much look-ahead.
     pub(crate) fn new(
@@ -85,20 +91,29 @@ impl Chunks {
         steps: Steps,
         ahead: u64,
     ) -> Result<Self> {
-        let inputs = arrays.iter().map(Array::input).collect();
-        let coming = Coming::new(Job { inputs, pass, steps, ahead }, shuffle.scratch.as_deref())?;
-        Ok(Self { arrays, coming, first: shuffle.epoch, shuffle, standing: Standing::Ready })
+        let (job, first) = (job(&arrays, pass, steps, ahead), shuffle.epoch);
+        let coming = Coming::new(job, shuffle.scratch.as_deref(), Portion::All)?;
+        Ok(Self { arrays, coming, first, shuffle, standing: Standing::Ready })
     }
 
     /// Goes to another place of another pass; the iteration has the same first epoch.
     fn reopen(&mut self, shuffle: Shuffle, steps: Steps) -> Result<()> {
+        let job = self.other_job(&shuffle, steps)?;
+        // Who begins a second epoch is taken to begin a third, which is sorted meanwhile.
+        let several = shuffle.again == Again::NextEpoch && shuffle.epoch != self.first;
+        let reading = if several { Portion::Read } else { Portion::All };
+        self.coming = Coming::new(job, shuffle.scratch.as_deref(), reading)?;
+        (self.shuffle, self.standing) = (shuffle, Standing::Ready);
+        Ok(())
+    }
+
+    /// The same for another pass, or another place of it.
+    fn other_job(&self, shuffle: &Shuffle, steps: Steps) -> Result<Job> {
         let pass = match &self.job().pass {
             Pass::Sequential(order) => Pass::Sequential(*order),
-            _ => pass(&self.arrays, &shuffle)?,
+            _ => pass(&self.arrays, shuffle)?,
         };
-        let (first, ahead) = (self.first, self.job().ahead);
-        *self = Self { first, ..Self::new(self.arrays.clone(), shuffle, pass, steps, ahead)? };
-        Ok(())
+        Ok(job(&self.arrays, pass, steps, self.job().ahead))
     }
 
     fn job(&self) -> &Job {
@@ -131,7 +146,26 @@ impl Chunks {
             Again::SameEpoch => span.first,
         };
         let steps = self.job().steps.restart(self.rows(), 0)?;
-        self.reopen(Shuffle { epoch, start: 0, ..self.shuffle.clone() }, steps)
+        let begun = self.coming.next_epoch();
+        self.reopen(Shuffle { epoch, start: 0, ..self.shuffle.clone() }, steps)?;
+        if let Some(begun) = begun {
+            self.coming.go_on_with(begun);
+        }
+        Ok(())
+    }
+
+    /// Begins to sort the next epoch, where this one is sorted and others came before it.
+    fn go_ahead(&mut self) {
+        if !self.coming.can_go_ahead() {
+            return;
+        }
+        let epoch = self.span().after(self.shuffle.epoch);
+        let next = Shuffle { epoch, start: 0, ..self.shuffle.clone() };
+        let steps = self.job().steps.restart(self.rows(), 0);
+        // What is wrong with it is said when it is begun.
+        if let Ok(job) = steps.and_then(|steps| self.other_job(&next, steps)) {
+            self.coming.go_ahead(job);
+        }
     }
 
     /// Whether an iteration is under way, or over.
@@ -259,7 +293,7 @@ impl Chunks {
     /// Goes to a place of an epoch: with the ranks and the chunks of some steps.
     fn stand_at(&mut self, shuffle: Shuffle, steps: &Steps, (epoch, start): (u64, u64)) -> Result<()> {
         let rows = self.rows();
-        match steps.restart(rows, start)? {
+        match steps.restart(rows, start).map_err(of_rows)? {
             // What is left of its epoch does not fill a step of these ranks: the epoch is over.
             rest if rest.count() == 0 => {
                 let epoch = self.span().after(epoch);
@@ -278,7 +312,7 @@ impl Chunks {
             return Ok(());
         }
         let shuffle = Shuffle { shard, ..self.shuffle.clone() };
-        let whole = shard.steps(self.rows(), 0, self.batch_rows(), shuffle.last)?;
+        let whole = shard.steps(self.rows(), 0, self.batch_rows(), shuffle.last).map_err(of_rows)?;
         never_empty(&whole, self.rows(), &shuffle)?;
         let (place, standing) = (self.place(), self.standing);
         self.stand_at(shuffle, &whole, place)?;
@@ -331,17 +365,31 @@ impl Chunks {
             self.standing = Standing::Over;
             return None;
         };
+        let rows = usize::try_from(positions.end - positions.start).unwrap_or(0);
+        // Before the chunk is taken: what fails here is tried again.
+        let places = match self.job().inputs.iter().map(|input| input.place(rows)).collect::<Result<Vec<_>>>()
+        {
+            Ok(places) => places,
+            Err(error) => return Some(Err(error)),
+        };
         let blocks = match self.coming.next(interrupt)? {
             Ok(blocks) => blocks,
             Err(error) => return Some(Err(error)),
         };
-        let rows = usize::try_from(positions.end - positions.start).unwrap_or(0);
-        let batch = |(block, array): (Block, &Array)| {
+        let batch = |((block, place), array): ((Block, Option<Place>), &Array)| {
             let mut shape = array.shape().to_vec();
             shape[0] = rows;
+            let block = match place {
+                Some((cast, mut place)) => {
+                    cast.convert_together(&block, &mut place);
+                    place
+                }
+                None => block,
+            };
             Batch::new(block, array.dtype(), shape, array.order()).deliver()
         };
-        let batches = blocks.into_iter().zip(&self.arrays).map(batch).collect();
+        let batches = blocks.into_iter().zip(places).zip(&self.arrays).map(batch).collect();
+        self.go_ahead();
         self.standing = if self.remaining() == 0 { Standing::Over } else { Standing::UnderWay };
         Some(Ok(Chunk { batches, positions }))
     }

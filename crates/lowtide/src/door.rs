@@ -37,6 +37,8 @@ pub const ACCESS: Setting = Setting::named("access");
 pub const CACHE: Setting = Setting::named("cache");
 /// How much memory to use.
 pub const BUDGET: Setting = Setting::named("budget");
+/// How many windows a batch has, or how many rows: those of an array call it `rows`.
+pub const BATCH_SIZE: Setting = Setting::named("batch_size");
 /// The split of a prepared folder.
 pub const SPLIT: Setting = Setting::named("split");
 /// What made the ids of tokens.

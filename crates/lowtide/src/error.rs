@@ -194,6 +194,13 @@ impl Error {
             if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
     }
 
+    /// Whether a server was waited for in vain.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotConnected, TimedOut};
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), ConnectionRefused | ConnectionReset | NotConnected | TimedOut))
+    }
+
     /// A bad argument, with what to do about it (or an empty hint).
     pub fn argument(what: impl Into<Words>, hint: impl Into<Words>) -> Self {
         Self::Argument { what: what.into(), hint: hint.into() }

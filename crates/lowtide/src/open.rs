@@ -6,8 +6,9 @@ use crate::engine::bytes::Data;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Extent, Order, Wanted};
 use crate::options::{Access, CacheWish, Wish};
-use crate::shards::{self, ArrayFile, ArrayWish, find_arrays, names_one_array};
-use crate::store::{Files, OneFile, Part, Source};
+use crate::shards::{self, ArrayFile, ArrayWish, check_array, find_arrays_unseen, names_one_array};
+use crate::store::{Check, Files, ObjectPart, Objects, One, Part, Source, Storage, is_url, unknown_scheme};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -89,19 +90,34 @@ impl Options {
         self
     }
 
+    /// How object stores are reached: what is opened may have an address, `s3://bucket/rows.npy`.
+    #[allow(clippy::needless_pass_by_value)] // as the other options are given
+    pub fn storage(mut self, storage: Storage) -> Self {
+        self.file.storage = Some(storage.afresh());
+        self
+    }
+
     /// Opens the array: a file, or the files of a folder or a glob as one.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Array> {
-        self.wish.check()?;
+    pub fn open(mut self, path: impl AsRef<Path>) -> Result<Array> {
         let path = absolute(path.as_ref());
-        if !names_one_array(&path) {
+        let storage = self.begin([&path])?;
+        if !names_one_array(&path, &storage) {
             return self.open_all([path]);
         }
-        let source = OneFile::open(&path).map_err(|error| match shards::foreign_folder(&path) {
+        let local = |error| match shards::foreign_folder(&path, &storage).filter(|_| !is_url(&path)) {
             Some(kind) => kind.refused(&path, Wanted::Array),
             None => error,
-        })?;
+        };
+        let source = One::open(&path, &storage).map_err(local)?;
         let layout = self.file.look(&source)?;
-        Ok(Array::over(Data::open(Source::File(Arc::new(source)), self.wish)?, layout))
+        Ok(Array::over(Data::open(whole(source, &storage)?, self.wish)?, layout))
+    }
+
+    /// What can be told of a call before any file is touched, and how object stores are reached.
+    pub(crate) fn begin<'a>(&mut self, names: impl IntoIterator<Item = &'a PathBuf>) -> Result<Storage> {
+        self.wish.check()?;
+        names.into_iter().try_for_each(|name| self.wish.access.fits(is_url(name)))?;
+        Ok(self.file.storage.get_or_insert_default().clone())
     }
 
     /// Opens several files as one array: their rows follow each other, in the order of the names; a folder and a
@@ -114,29 +130,71 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Argument`] where they do not go together: it names two that differ.
-    pub fn open_all(self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Array> {
-        self.wish.check()?;
+    pub fn open_all(mut self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Array> {
         let names: Vec<PathBuf> = names.into_iter().map(|name| absolute(name.as_ref())).collect();
-        let found = find_arrays(&names, &self.file)?;
+        let storage = self.begin(&names)?;
+        let (found, unseen) = find_arrays_unseen(&names, &self.file)?;
         match &*found {
-            [file] if names_one_array(&file.path) => self.open(&file.path),
-            _ => self.join(found),
+            [file] if names_one_array(&file.path, &storage) => self.open(&file.path),
+            _ => self.join(found, &unseen),
         }
     }
 
-    /// Files that were looked at, as one array.
-    pub(crate) fn join(self, files: Vec<ArrayFile>) -> Result<Array> {
+    /// Files as one array; those of `unseen` are looked at when they are first read.
+    pub(crate) fn join(self, files: Vec<ArrayFile>, unseen: &[bool]) -> Result<Array> {
         let layout = shards::joined(&files)?;
-        let part = |file: &ArrayFile| {
+        let storage = self.file.storage();
+        let parts = files.iter().zip(unseen).map(|(file, &unseen)| {
             let bytes = file.layout.offset..file.layout.offset + file.layout.nbytes();
-            Part { path: file.path.clone(), bytes }
-        };
-        let source = Files::new(files.iter().map(part).collect())?;
-        Ok(Array::of_files(Data::open(Source::Files(Arc::new(source)), self.wish)?, layout, files))
+            (&file.path, bytes, unseen.then(|| check_array(file, &self.file)))
+        });
+        let source = end_to_end(parts, &storage)?;
+        Ok(Array::of_files(Data::open(source, self.wish)?, layout, files))
     }
 }
 
-/// A name that still means the same in another folder.
+/// All bytes of what was opened.
+pub(crate) fn whole(one: One, storage: &Storage) -> Result<Source> {
+    Ok(match one {
+        One::File(file) => Source::File(file),
+        One::Object(object) => {
+            let objects = Objects::new(vec![ObjectPart::whole(object)])?;
+            Source::Objects(Arc::new(objects.through(storage.cache())))
+        }
+    })
+}
+
+/// Bytes of several files or objects, end to end; those that have a check are looked at when they are first read.
+///
+/// # Errors
+/// [`Error::Unsupported`] for files of this machine among objects.
+pub(crate) fn end_to_end<'a>(
+    parts: impl Iterator<Item = (&'a PathBuf, Range<u64>, Option<Check>)>,
+    storage: &Storage,
+) -> Result<Source> {
+    let parts: Vec<_> = parts.collect();
+    let remote = parts.iter().filter(|(path, ..)| is_url(path)).count();
+    if remote == 0 {
+        let part = |(path, bytes, _): (&PathBuf, _, _)| Part { path: path.clone(), bytes };
+        return Ok(Source::Files(Arc::new(Files::new(parts.into_iter().map(part).collect())?)));
+    }
+    if let Some((file, ..)) = parts.iter().find(|(path, ..)| !is_url(path)) {
+        return Err(Error::unsupported(
+            format!("{}: a file of this machine among objects of a store", file.display()),
+            "keep all of them in one place",
+        ));
+    }
+    let part =
+        |(path, bytes, check): (&PathBuf, _, _)| Ok(ObjectPart { object: storage.open(path)?, bytes, check });
+    let parts = parts.into_iter().map(part).collect::<Result<_>>()?;
+    Ok(Source::Objects(Arc::new(Objects::new(parts)?.through(storage.cache()))))
+}
+
+/// A name that still means the same in another folder. An address does.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
+    // Of an address that is not known, the name is said as it was given.
+    if is_url(path) || unknown_scheme(path).is_some() && !path.exists() {
+        return path.to_owned();
+    }
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,7 +1,7 @@
 //! What users say about how bytes are read.
 
 use crate::budget::Budget;
-use crate::door::{ACCESS, CACHE};
+use crate::door::{ACCESS, CACHE, Words};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -19,13 +19,15 @@ pub enum Access {
     Read,
     /// Unbuffered reads, many in flight, the page cache left alone.
     Direct,
+    /// Range requests: what is in an object store comes by nothing else.
+    Range,
     /// Chosen for each iteration, with a reason.
     #[default]
     Auto,
 }
 
 impl Access {
-    /// Every way that reads by itself, that is all but `Auto`.
+    /// Every way that reads files by itself.
     pub const MANUAL: [Self; 5] = [Self::Map, Self::Remap, Self::Advise, Self::Read, Self::Direct];
 
     /// The word for it.
@@ -36,6 +38,7 @@ impl Access {
             Self::Advise => "advise",
             Self::Read => "read",
             Self::Direct => "direct",
+            Self::Range => "range",
             Self::Auto => "auto",
         }
     }
@@ -48,6 +51,7 @@ impl Access {
             Self::Advise => Some(Way::Advise),
             Self::Read => Some(Way::Read),
             Self::Direct => Some(Way::Direct),
+            Self::Range => Some(Way::Range),
             Self::Auto => None,
         }
     }
@@ -55,6 +59,23 @@ impl Access {
     /// Whether it looks at the file through a memory map, and so can be hit by SIGBUS.
     pub const fn is_mapped(self) -> bool {
         matches!(self, Self::Map | Self::Remap | Self::Advise)
+    }
+
+    /// That it can read from where the bytes are.
+    pub(crate) fn fits(self, remote: bool) -> Result<()> {
+        match self {
+            Self::Auto => Ok(()),
+            Self::Range if remote => Ok(()),
+            Self::Range => Err(Error::argument(
+                ACCESS.is("range") + " is for object stores, and this is a file",
+                "leave it out",
+            )),
+            _ if remote => Err(Error::argument(
+                ACCESS.is(self.name()) + " is for files: an object store is read by range requests",
+                Words::from("leave it out, or say ") + ACCESS.is("auto"),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -68,12 +89,14 @@ impl FromStr for Access {
     type Err = Error;
 
     fn from_str(word: &str) -> Result<Self> {
-        Self::MANUAL.into_iter().chain([Self::Auto]).find(|a| a.name() == word).ok_or_else(|| {
-            Error::argument(
-                ACCESS.is(word.to_owned()) + " is not a way of access",
-                "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\", \"direct\"",
-            )
-        })
+        Self::MANUAL.into_iter().chain([Self::Range, Self::Auto]).find(|a| a.name() == word).ok_or_else(
+            || {
+                Error::argument(
+                    ACCESS.is(word.to_owned()) + " is not a way of access",
+                    "one of \"auto\", \"map\", \"remap\", \"advise\", \"read\", \"direct\"",
+                )
+            },
+        )
     }
 }
 
@@ -143,10 +166,12 @@ pub enum Way {
     Read,
     /// Unbuffered reads, many in flight.
     Direct,
+    /// Range requests to an object store, many in flight.
+    Range,
 }
 
 impl Way {
-    /// Every one of them.
+    /// Every one for files.
     pub const ALL: [Self; 5] = [Self::Map, Self::Remap, Self::Advise, Self::Read, Self::Direct];
 
     /// Whether it looks at the file through a memory map, and so can be hit by SIGBUS.
@@ -168,6 +193,7 @@ impl From<Way> for Access {
             Way::Advise => Self::Advise,
             Way::Read => Self::Read,
             Way::Direct => Self::Direct,
+            Way::Range => Self::Range,
         }
     }
 }
@@ -198,4 +224,14 @@ impl Wish {
         }
         Ok(())
     }
+}
+
+/// What is done about a file, or an object, that has the name already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It is an error: at the beginning, and where it appeared meanwhile, at the end.
+    #[default]
+    Refuse,
+    /// It stays until the new one is whole, and is replaced by it.
+    Replace,
 }

@@ -81,6 +81,14 @@ impl<P: Produce> Prefetch<P> {
         self.generation != sys::generation()
     }
 
+    /// Begins with the first thing, which nobody waits for yet.
+    ///
+    /// # Errors
+    /// Where no thread can be started.
+    pub fn begin(&mut self) -> Result<()> {
+        self.start()
+    }
+
     /// The next thing; work on the one after it begins at the `pace`.
     pub fn next(&mut self, pace: Pace, interrupt: Interrupt<'_>) -> Option<Result<P::Item>> {
         loop {

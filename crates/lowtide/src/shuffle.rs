@@ -6,6 +6,7 @@ use crate::door::{BUDGET, Words};
 use crate::engine::group::planned_row_bytes;
 use crate::engine::job::Pass;
 use crate::engine::shares;
+use crate::engine::tuning::REMOTE_BLOCK;
 use crate::error::{Error, Result};
 use crate::iteration::Again;
 use crate::order::{Blocks, LastStep, Mix, Permutation, Shard, Steps};
@@ -103,7 +104,8 @@ pub(crate) fn mix(arrays: &[Array], rows: u64, wish: BlockWish) -> Result<Option
         BlockWish::Mix(mix) => mix,
         BlockWish::Auto => {
             let (row, room) = rooms(arrays);
-            Mix::choose(row, rows, room, BLOCK_BYTES)
+            let remote = arrays.iter().any(Array::is_remote);
+            Mix::choose(row, rows, room, if remote { REMOTE_BLOCK } else { BLOCK_BYTES })
         }
         BlockWish::Rows(block_rows) => {
             let (row, room) = rooms(arrays);
@@ -137,6 +139,11 @@ fn rooms(arrays: &[Array]) -> (u64, u64) {
     });
     // The array that fits fewest rows decides.
     rooms.min_by_key(|(row, room)| room / row).unwrap_or((1, 0))
+}
+
+/// The same in the words of an array: what a loader calls `batch_size` is its `rows`.
+pub(crate) fn of_rows(error: Error) -> Error {
+    error.renamed(&[("batch_size", "rows")])
 }
 
 pub(crate) fn at_least_one(rows: usize) -> Result<u64> {

@@ -19,6 +19,12 @@ pub fn page() -> usize {
     rustix::param::page_size()
 }
 
+/// Bytes that are free for us on the filesystem of a file.
+pub fn free_space(file: &std::fs::File) -> std::io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(file)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// The cores we may run on: a container's, not the machine's.
 ///
 /// Asked once in a process: the standard library reads five files of the cgroup for its answer, 30 µs, which

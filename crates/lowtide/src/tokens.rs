@@ -7,18 +7,19 @@ use crate::array::Array;
 use crate::batch::Batch;
 use crate::budget::Budget;
 use crate::budget::pool::Block;
-use crate::door::{END_OF_TEXT, Words};
+use crate::door::{END_OF_TEXT, FORMAT, Words};
 use crate::engine::bytes::Data;
 use crate::engine::fetch::fetch;
 use crate::engine::tactics::Gap;
 use crate::error::{Error, Result};
-use crate::format::{Container, Dialect, Dtype, Layout, Order, ReadAt};
+use crate::format::{Container, Dialect, Dtype, Layout, Order, ReadAt, manifest};
 use crate::interrupt::Interrupt;
+use crate::open::{absolute, end_to_end, whole};
 use crate::options::{Access, CacheWish, Wish};
 use crate::selection::Axis;
 use crate::shards::documents::Front;
-use crate::shards::{Documents, Prepared, TokenFile, TokenWish, find_tokens};
-use crate::store::{Files, OneFile, Part, Read, Source};
+use crate::shards::{Documents, Prepared, TokenFile, TokenWish, check_tokens, disagree, find_tokens};
+use crate::store::{One, Read, Storage, is_url};
 use crate::widen::{Token, widen_pair};
 use std::fmt;
 use std::ops::Range;
@@ -87,6 +88,18 @@ impl TokenOptions {
         self
     }
 
+    /// How object stores are reached: what is opened may have an address, `s3://bucket/shards/`.
+    #[allow(clippy::needless_pass_by_value)] // as the other options are given
+    pub fn storage(mut self, storage: Storage) -> Self {
+        self.files.storage = Some(storage.afresh());
+        self
+    }
+
+    /// What object stores are reached with; it knows the objects that were opened.
+    pub fn stored_with(&self) -> Storage {
+        self.files.storage.clone().unwrap_or_default()
+    }
+
     /// Which split of a folder that `lowtide prepare` has made; `train`, unless said.
     pub fn split(mut self, name: impl Into<String>) -> Self {
         self.split = Some(name.into());
@@ -98,11 +111,14 @@ impl TokenOptions {
         let manifest = &prepared.manifest;
         self.end_of_text = self.end_of_text.or(manifest.tokenizer.end_of_text);
         // The other dialects say it themselves.
-        if self.files.dtype.is_none()
-            && self.files.dialect.is_none()
-            && manifest.dialect()? == Dialect::NanoGpt
-        {
-            self.files.dtype = Some(manifest.dtype.parse()?);
+        if self.files.dialect.is_none() && manifest.dialect()? == Dialect::NanoGpt {
+            let said = manifest.dtype.parse()?;
+            match self.files.dtype.replace(said) {
+                Some(wished) if wished != said => {
+                    return Err(disagree(&prepared.folder.join(manifest::NAME), said, wished));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -110,11 +126,15 @@ impl TokenOptions {
     /// Opens files, folders, globs and Megatron prefixes as one stream, in this order.
     pub fn open(mut self, names: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Tokens> {
         self.wish.check()?;
-        let absolute = |name: &Path| std::path::absolute(name).unwrap_or_else(|_| name.to_owned());
         let mut names: Vec<PathBuf> = names.into_iter().map(|name| absolute(name.as_ref())).collect();
-        let prepared = Prepared::find(&mut names, self.split.as_deref())?;
+        names.iter().try_for_each(|name| self.wish.access.fits(is_url(name)))?;
+        let storage = self.files.storage.get_or_insert_default().clone();
+        let prepared = Prepared::find(&mut names, self.split.as_deref(), &storage)?;
         prepared.as_ref().map_or(Ok(()), |prepared| self.prepared(prepared))?;
         let found = find_tokens(&names, &self.files)?;
+        if let (Some(prepared), None) = (&prepared, self.files.dialect) {
+            prepared.check_sizes(&found.files)?;
+        }
         let too_many = || Error::argument("the files together have more tokens than 63 bits can count", "");
         let tokens = found.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.tokens));
         let tokens = tokens.and_then(|n| usize::try_from(n).ok()).ok_or_else(too_many)?;
@@ -124,19 +144,19 @@ impl TokenOptions {
         }
         let (source, offset) = match &*found.files {
             [file] => {
-                let open = OneFile::open(&file.path)?;
+                let open = One::open(&file.path, &storage)?;
                 if open.len() != file.len {
                     let (path, end) = (file.path.clone(), file.len);
                     return Err(Error::Truncated { path, offset: 0, end, found: open.len() });
                 }
-                (Source::File(Arc::new(open)), file.offset)
+                (whole(open, &storage)?, file.offset)
             }
             files => {
-                let part = |file: &TokenFile| {
+                let parts = files.iter().zip(&found.unseen).map(|(file, &unseen)| {
                     let bytes = file.offset..file.offset + file.tokens * dtype.itemsize() as u64;
-                    Part { path: file.path.clone(), bytes }
-                };
-                (Source::Files(Arc::new(Files::new(files.iter().map(part).collect())?)), 0)
+                    (&file.path, bytes, unseen.then(|| check_tokens(file, &self.files)))
+                });
+                (end_to_end(parts, &storage)?, 0)
             }
         };
         let len = source.len();
@@ -148,6 +168,7 @@ impl TokenOptions {
             warnings: found.warnings,
             end_of_text: self.end_of_text,
             prepared,
+            storage,
             front: OnceLock::new(),
             documents: OnceLock::new(),
         })))
@@ -164,6 +185,7 @@ struct Inner {
     warnings: Vec<Words>,
     end_of_text: Option<u64>,
     prepared: Option<Prepared>,
+    storage: Storage,
     /// The documents at the beginning: whoever looks at the first ones needs no pass over all tokens.
     front: OnceLock<Option<Front>>,
     documents: OnceLock<Option<Documents>>,
@@ -219,13 +241,14 @@ impl Tokens {
     /// [`Error::Argument`] for a token that the files' type cannot hold.
     pub fn with_end_of_text(&self, token: u64) -> Result<Self> {
         Documents::check_end_of_text(token, self.dtype())?;
-        let Inner { array, files, prepared, .. } = &*self.0;
+        let Inner { array, files, prepared, storage, .. } = &*self.0;
         Ok(Self(Arc::new(Inner {
             array: array.clone(),
             files: files.clone(),
             warnings: Vec::new(),
             end_of_text: Some(token),
             prepared: prepared.clone(),
+            storage: storage.clone(),
             front: OnceLock::new(),
             documents: OnceLock::new(),
         })))
@@ -301,28 +324,59 @@ impl Tokens {
             let what = format!("x has {x} tokens and y has {y}, {n} windows of {block} were asked for");
             return Err(Error::argument(what, ""));
         }
-        let array = &self.0.array;
-        let (dtype, offset) = (self.dtype(), array.layout().offset);
-        let item = dtype.itemsize();
-        let window = (block + 1) * item;
+        let window = self.window_bytes(block);
         let at_once = (AT_ONCE / window).clamp(1, starts.len().max(1));
-        let lane = array.random()?;
         // The caller asked for this, so it may exceed the budget; what is free in the pool is used.
         let mut raw = Block::for_caller(self.budget(), at_once * window)?;
-        let stop = || array.data().stop(interrupt);
         let outputs = x.chunks_mut(at_once * block).zip(y.chunks_mut(at_once * block));
         for (starts, (x, y)) in starts.chunks(at_once).zip(outputs) {
             let raw = &mut raw[..starts.len() * window];
-            let places = starts.iter().zip(raw.chunks_exact_mut(window));
-            let read = |(&start, into)| Read { offset: offset + start * item as u64, into };
-            fetch(&lane, self.budget(), &mut places.map(read).collect::<Vec<_>>(), Gap::Lost, &stop)?;
-            widen_windows(dtype, raw, block, x, y)?;
+            self.read_windows(starts, block, raw, interrupt)?;
+            widen_windows(self.dtype(), raw, block, x, y)?;
         }
         Ok(())
     }
 
+    /// The windows that begin at `starts` as they stand in the files, end to end, in memory of the budget.
+    ///
+    /// # Errors
+    /// [`Error::Budget`] where it has no room for them.
+    pub(crate) fn raw_windows(
+        &self,
+        starts: &[u64],
+        block: usize,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Block> {
+        let len = starts.len() * self.window_bytes(block);
+        let Some(mut raw) = Block::counted(self.budget(), len)? else {
+            return Err(Error::Memory { needs: len as u64 });
+        };
+        self.read_windows(starts, block, &mut raw, interrupt)?;
+        Ok(raw)
+    }
+
+    /// Bytes of a window of `block` tokens and the one after them.
+    fn window_bytes(&self, block: usize) -> usize {
+        (block + 1) * self.dtype().itemsize()
+    }
+
+    fn read_windows(
+        &self,
+        starts: &[u64],
+        block: usize,
+        raw: &mut [u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let array = &self.0.array;
+        let (item, offset) = (self.dtype().itemsize() as u64, array.layout().offset);
+        let places = starts.iter().zip(raw.chunks_exact_mut(self.window_bytes(block)));
+        let mut reads: Vec<_> =
+            places.map(|(&start, into)| Read { offset: offset + start * item, into }).collect();
+        fetch(&*array.random()?, self.budget(), &mut reads, Gap::Lost, &|| array.data().stop(interrupt))
+    }
+
     /// That every window lies inside the stream.
-    fn check(&self, starts: &[u64], block: usize) -> Result<()> {
+    pub(crate) fn check(&self, starts: &[u64], block: usize) -> Result<()> {
         if block == 0 {
             return Err(Error::argument(
                 "a window of 0 tokens has nothing to learn from",
@@ -393,11 +447,26 @@ impl Tokens {
         }
         match self.index(interrupt, progress)? {
             Some(documents) => documents.range(number, &read),
-            None => Err(Error::argument(
-                format!("{}: nothing says where documents end", self.0.array.path().display()),
-                Words::from("give ") + END_OF_TEXT + ", the token between documents (50256 for GPT-2)",
-            )),
+            None => Err(self.no_documents()),
         }
+    }
+
+    /// That nothing says where documents end, and what can be done about it. Where the tokenizer itself has no such token, as
+    /// that of characters has none, there is no number to give.
+    pub fn no_documents(&self) -> Error {
+        let none = self.prepared().is_some_and(|made| made.manifest.tokenizer.end_of_text.is_none());
+        Error::argument(
+            format!("{}: nothing says where documents end", self.0.array.path().display()),
+            if none {
+                Words::from(
+                    "its tokenizer has no token between documents: t.decode(t[:200]) is the text of the first ",
+                ) + "tokens; prepared with "
+                    + FORMAT.is("megatron")
+                    + " the documents are kept"
+            } else {
+                Words::from("give ") + END_OF_TEXT + ", the token between documents (50256 for GPT-2)"
+            },
+        )
     }
 
     /// The same for a document at the beginning, where there is no index and no scan yet.
@@ -455,9 +524,9 @@ impl Tokens {
 
     /// What stands beside the files: their own index, or what a scan has written down.
     fn written_index(&self) -> Result<Option<Documents>> {
-        let Inner { files, end_of_text, .. } = &*self.0;
+        let Inner { files, end_of_text, storage, .. } = &*self.0;
         let remembered = || end_of_text.and_then(|token| Documents::load(files, token));
-        Ok(Documents::from_index(files)?.or_else(remembered))
+        Ok(Documents::from_index_in(files, storage)?.or_else(remembered))
     }
 
     /// Bytes of the stream, from the first token on.

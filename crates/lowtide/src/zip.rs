@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::order::{LastStep, Sequential, Shard};
 use crate::resident;
-use crate::shuffle::{Many, Shuffle, at_least_one, fits, never_empty, pass};
+use crate::shuffle::{Many, Shuffle, at_least_one, fits, never_empty, of_rows, pass};
 
 /// An eighth of a page: below it a pass over a Fortran-ordered file reads it more than eight times.
 const SHORTEST_RUN: usize = 512;
@@ -69,7 +69,7 @@ impl Zip {
     /// [`Error::Argument`] where some rank would get nothing of the last step.
     pub fn chunks_of(&self, rows: usize, shard: Shard, last: LastStep) -> Result<Chunks> {
         let shuffle = Shuffle { shard, last, ..Shuffle::default() };
-        let steps = shard.steps(self.rows(), 0, at_least_one(rows)?, last)?;
+        let steps = shard.steps(self.rows(), 0, at_least_one(rows)?, last).map_err(of_rows)?;
         never_empty(&steps, self.rows(), &shuffle)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         let pass = Pass::Sequential(Sequential::new(self.rows()));
@@ -78,9 +78,10 @@ impl Zip {
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
     pub fn shuffled(&self, rows: usize, shuffle: Shuffle) -> Result<Chunks> {
-        let whole = shuffle.shard.steps(self.rows(), 0, at_least_one(rows)?, shuffle.last)?;
+        let whole = shuffle.shard.steps(self.rows(), 0, at_least_one(rows)?, shuffle.last);
+        let whole = whole.map_err(of_rows)?;
         never_empty(&whole, self.rows(), &shuffle)?;
-        let steps = whole.restart(self.rows(), shuffle.start)?;
+        let steps = whole.restart(self.rows(), shuffle.start).map_err(of_rows)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         let pass = pass(&self.arrays, &shuffle)?;
         Chunks::new(self.in_rows(None)?, shuffle, pass, steps, u64::MAX)

@@ -60,10 +60,10 @@ fn foreign_files_are_read_by_who_insists() {
         let (dtype, len) = (Some("uint8".parse().unwrap()), file.metadata().unwrap().len());
         let find = |wish| find_tokens(std::slice::from_ref(&file), &wish).unwrap();
         for dialect in [Dialect::Raw, Dialect::NanoGpt] {
-            let found = find(TokenWish { dtype, dialect: Some(dialect) });
+            let found = find(TokenWish { dtype, dialect: Some(dialect), storage: None });
             assert_eq!((found.files[0].tokens, found.warnings), (len, vec![]));
         }
-        let found = find(TokenWish { dtype, dialect: None });
+        let found = find(TokenWish { dtype, dialect: None, storage: None });
         let [warning] = &found.warnings[..] else { panic!("{found:?}") };
         assert_eq!(found.files[0].tokens, len);
         assert!(warning.to_string().contains(": this looks like "), "{warning}");
@@ -84,7 +84,7 @@ fn tokens(file: &Path) -> lowtide::Result<Found> {
     let format = file.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap();
     let forced = file.file_name().unwrap().to_str().unwrap().starts_with("forced-");
     let dialect = forced.then(|| format.parse().unwrap());
-    let found = find_tokens(&[file.to_owned()], &TokenWish { dtype: None, dialect })?;
+    let found = find_tokens(&[file.to_owned()], &TokenWish { dtype: None, dialect, storage: None })?;
     if let Some(documents) = Documents::from_index(&found.files)? {
         for i in 0..documents.len() {
             documents.range(i, &|_, _| panic!("the tokens were read"))?;

@@ -7,6 +7,8 @@ mod datatrove;
 mod foreign;
 #[path = "properties/llmc.rs"]
 mod llmc;
+#[path = "properties/local_cache.rs"]
+mod local_cache;
 #[path = "properties/manifest.rs"]
 mod manifest;
 #[path = "properties/megatron.rs"]
@@ -50,6 +52,17 @@ fn manifest() {
     }
 }
 
+#[test]
+fn local_cache() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/local_cache");
+    let files: Vec<_> = kept.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 5, "{} has few files", kept.display());
+    for file in files {
+        println!("{}", file.display());
+        local_cache::check(&std::fs::read(&file).unwrap());
+    }
+}
+
 /// Whatever is kept of the others too: nothing of it is foreign, and all of it is hostile.
 #[test]
 fn foreign() {
@@ -72,8 +85,44 @@ fn foreign() {
 
 proptest::proptest! {
     #[test]
+    fn any_bytes_are_an_index_or_not(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..1200)) {
+        local_cache::check(&bytes);
+    }
+
+    #[test]
     fn any_bytes_are_foreign_or_not(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
         foreign::check(&bytes);
+    }
+
+    /// Tokens of two bytes, of vocabularies that are used evenly, of those that look most like letters, and of bytes as
+    /// `prepare` writes them, also behind the mark of UTF-16: none are text.
+    #[test]
+    fn tokens_are_no_text(
+        tokens in proptest::prop_oneof![
+            proptest::collection::vec(0_u16..50_257, 64..256),
+            proptest::collection::vec(0_u16..32_000, 64..256),
+            proptest::collection::vec(0x2020_u16..0x7f7f, 128..256),
+            proptest::collection::vec(0_u16..257, 64..256),
+            proptest::collection::vec(0_u16..=u16::MAX, 64..256),
+        ],
+        mark in proptest::prop_oneof![proptest::strategy::Just(None), proptest::strategy::Just(Some(0xfeff_u16)), proptest::strategy::Just(Some(0xfffe))],
+    ) {
+        let bytes: Vec<u8> = mark.into_iter().chain(tokens).flat_map(u16::to_le_bytes).collect();
+        foreign::check(&bytes);
+        assert_eq!(Foreign::of_text(&bytes), None);
+    }
+
+    /// The bytes of a text in Latin-1, and of one in UTF-16, wherever a sample is taken.
+    #[test]
+    fn text_in_other_encodings_is_text(words in proptest::collection::vec("[a-zA-ZäöüßéàçÄÖÜ]{2,9}", 40..90), cut in 0_usize..8) {
+        let text = words.join(" wird, oder ");
+        let latin: Vec<u8> = text.chars().map(|c| u8::try_from(c).unwrap()).collect();
+        foreign::check(&latin[cut..]);
+        let kind = Foreign::of_text(&latin[cut..]);
+        assert!(kind == Some(Foreign::OldText) || kind == Some(Foreign::Text) && text.is_ascii() || !mostly_ascii(&latin[cut..]), "{text}");
+        let wide: Vec<u8> = std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+        foreign::check(&wide);
+        assert_eq!(Foreign::of_samples(&[wide.clone(), wide[cut / 2 * 2..].to_vec()]), Some(Foreign::Utf16));
     }
 
     /// Text and pieces of it, with strange characters here and there.
@@ -93,7 +142,9 @@ fn real_tokens_are_never_foreign() {
         let head = &bytes[at..bytes.len().min(at + 512)];
         assert_eq!(Foreign::of(head, bytes.len() as u64), None, "at byte {at}");
         // Of a sample as short as any that is judged.
-        assert_eq!(Foreign::of_text(&head[..head.len().min(64)]), None, "at byte {at}");
+        for short in [64, 128, 512] {
+            assert_eq!(Foreign::of_text(&head[..head.len().min(short)]), None, "at byte {at}");
+        }
     }
 }
 
@@ -130,6 +181,10 @@ fn tokens_that_begin_like_something_else_by_chance_are_tokens() {
             );
         }
     }
+}
+
+fn mostly_ascii(text: &[u8]) -> bool {
+    text.iter().filter(|byte| byte.is_ascii()).count() * 5 >= text.len() * 4
 }
 
 fn feed(target: &str, valid: &str, check: impl Fn(&[u8])) {

@@ -5,7 +5,7 @@ use lowtide::shards::{Documents, Found, TokenFile, TokenWish, find_tokens};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-const ANY: TokenWish = TokenWish { dtype: None, dialect: None };
+const ANY: TokenWish = TokenWish { dtype: None, dialect: None, storage: None };
 
 fn dtype(text: &str) -> TokenWish {
     TokenWish { dtype: Some(text.parse().unwrap()), ..ANY }

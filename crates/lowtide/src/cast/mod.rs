@@ -14,10 +14,15 @@ pub(crate) mod number;
 
 use crate::error::{Error, Result};
 use crate::format::{ByteOrder, Dtype, Kind};
+use crate::sys::{self, crew};
 use number::{Bool, Brain, Half, Number, To};
+use std::sync::Mutex;
 
 /// Bytes of a piece, of the larger of the two types: it stays in the first-level cache with its copies.
 const PIECE: usize = 4 << 10;
+
+/// Bytes that one core converts at a time where several do, of what comes of it: 10 µs and more, against 5 to wake one.
+const SHARE: usize = 128 << 10;
 
 /// What a file's elements become as they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,19 @@ impl Cast {
         self.converter().convert(raw, out);
     }
 
+    /// The same by all cores, where that is worth waking them.
+    pub(crate) fn convert_together(self, raw: &[u8], out: &mut [u8]) {
+        let parts = raw.chunks(SHARE / self.to.itemsize() * self.from.itemsize()).zip(out.chunks_mut(SHARE));
+        let helpers = (parts.len() / 2).min(sys::cores() - 1);
+        let parts = Mutex::new(parts);
+        crew::together(helpers, &|| {
+            let mut converter = self.converter();
+            while let Some((raw, out)) = sys::locked(&parts, Iterator::next) {
+                converter.convert(raw, out);
+            }
+        });
+    }
+
     /// Something that converts many times: it has the memory for it.
     pub(crate) fn converter(self) -> Converter {
         self.by(Vectors::best())
@@ -105,7 +123,7 @@ impl Cast {
 
     fn by(self, vectors: Vectors) -> Converter {
         let Self { from, to } = self;
-        Converter { from, to, vectors, pieces: [[0; PIECE]; 3] }
+        Converter { from, to, vectors, pieces: None }
     }
 
     /// Bytes of the file for so many of ours.
@@ -119,7 +137,8 @@ pub(crate) struct Converter {
     from: Dtype,
     to: Dtype,
     vectors: Vectors,
-    pieces: [[u8; PIECE]; 3],
+    /// Memory for what few casts need: made with the first piece that does, for a converter is made for every few rows.
+    pieces: Option<Box<[[u8; PIECE]; 3]>>,
 }
 
 impl Converter {
@@ -177,15 +196,19 @@ impl Converter {
         if from == to {
             return vectors.swap(number_size(from), raw, out);
         }
-        let [native, real, swapped] = &mut self.pieces;
+        let halves = (component(from), component(to));
+        if !foreign(self.from) && !foreign(self.to) && !matches!(halves, (None, Some(_))) {
+            let (from, to) = (halves.0.unwrap_or(from), halves.1.unwrap_or(to)); // twice as many real numbers
+            return vectors.numbers(from, to, raw, out);
+        }
+        let [native, real, swapped] = &mut **self.pieces.get_or_insert_with(|| Box::new([[0; PIECE]; 3]));
         let raw = if foreign(self.from) {
             vectors.swap(number_size(from), raw, &mut native[..raw.len()]);
             &native[..raw.len()]
         } else {
             raw
         };
-        match (component(from), component(to)) {
-            (Some(from), Some(to)) => vectors.numbers(from, to, raw, out), // twice as many real numbers
+        match halves {
             (None, Some(part)) => {
                 let real = &mut real[..out.len() / 2];
                 if from == part {
@@ -198,7 +221,7 @@ impl Converter {
                     _ => with_nothing::<8>(real, out),
                 }
             }
-            _ => vectors.numbers(from, to, raw, out),
+            _ => vectors.numbers(halves.0.unwrap_or(from), halves.1.unwrap_or(to), raw, out),
         }
         if foreign(self.to) {
             let swapped = &mut swapped[..out.len()];

@@ -21,6 +21,7 @@ use crate::format::{ByteOrder, Dtype, Order, byte_len, npy};
 use crate::interrupt::Interrupt;
 use crate::options::CacheWish;
 use crate::selection::Axis;
+use crate::store::{Storage, Upload, is_url};
 use crate::sys;
 use crate::write::{Existing, WriteOptions, Writer};
 use edges::Edges;
@@ -34,6 +35,8 @@ const PIECE: usize = 1 << 20;
 const RUN: usize = 128;
 /// The least that anything of this is done in.
 const LEAST: u64 = 4 << 20;
+/// The same, to an object store.
+const FAR_LEAST: u64 = 24 << 20;
 /// How often somebody is told how far it is.
 const TELL: Duration = Duration::from_millis(50);
 
@@ -72,6 +75,8 @@ pub struct Conversion {
     pub cache: CacheWish,
     /// What is done about a file that has the name already.
     pub existing: Existing,
+    /// How object stores are reached, for an output that is an address.
+    pub storage: Storage,
 }
 
 /// What was made.
@@ -117,22 +122,36 @@ impl Conversion {
         let bytes = byte_len(&shape, dtype.itemsize())
             .ok_or_else(|| Error::argument("the array is too large: its size does not fit in 63 bits", ""))?;
         let budget = array.budget();
-        let (limit, written) = (budget.limit(), Writer::share(budget.limit() / 4));
-        let lease = budget.lease(written).filter(|_| limit >= LEAST).ok_or_else(|| Error::Budget {
+        let one_way = npy::saved_order(&shape, array.layout().order) == npy::saved_order(&shape, order);
+        let far = is_url(output);
+        if far && !one_way {
+            return Err(Error::unsupported(
+                format!("{}: an object is written in order, and turned axes are not", output.display()),
+                "convert to a file first, and then that file to the address",
+            ));
+        }
+        // Parts of an object are in memory until the server has them.
+        let limit = budget.limit();
+        let (written, needs) = if far {
+            ((limit / 2).max(Upload::least()), FAR_LEAST)
+        } else {
+            (Writer::share(limit / 4), LEAST)
+        };
+        let lease = budget.lease(written).filter(|_| limit >= needs).ok_or_else(|| Error::Budget {
             what: "converting an array".into(),
-            needs: LEAST,
+            needs,
             limit,
             hint: Words::from("a larger ") + BUDGET + ", such as " + BUDGET.is("64MiB"),
         })?;
         let sizes: Vec<Option<usize>> = shape.iter().copied().map(Some).collect();
         let options = WriteOptions::new().order(order).cache(self.cache).existing(self.existing);
+        let options = options.storage(self.storage.clone());
         let writer = options.budget(Budget::new(written)?).create(output, dtype, &sizes)?;
         let path = writer.path().to_owned();
         let cast = Checked::new(array.dtype(), dtype);
         let mut work =
             Work { array, cast, loss: self.loss, writer, done: 0, total: bytes, progress, told: None };
         if bytes > 0 {
-            let one_way = npy::saved_order(&shape, array.layout().order) == npy::saved_order(&shape, order);
             if one_way { work.stream(interrupt)? } else { work.turn(order, interrupt)? }
         }
         work.writer.close()?;

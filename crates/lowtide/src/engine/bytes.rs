@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::{Access, Cache, CacheWish, Way, Wish};
-use crate::store::{self, AsType, OneFile, Source, Store, sigbus, window_for};
+use crate::store::{self, AsType, One, Source, Store, sigbus, window_for};
 use crate::{meter, sys};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,10 @@ pub(crate) trait Supply: Send + Sync + fmt::Debug {
     fn clock(&self) -> Clock;
     /// The files, where it is files.
     fn source(&self) -> Option<&Source>;
+    /// Whether they are in an object store.
+    fn is_remote(&self) -> bool {
+        self.source().is_some_and(Source::is_remote)
+    }
 }
 
 impl Supply for Source {
@@ -109,6 +113,7 @@ impl Data {
     pub(crate) fn over(supply: Box<dyn Supply>, path: PathBuf, wish: Wish) -> Result<Arc<Self>> {
         let Wish { access, cache, budget } = wish;
         let budget = budget.unwrap_or_else(|| Budget::default_for(supply.room()));
+        access.fits(supply.is_remote())?;
         if access.way().is_some_and(Way::has_windows) {
             window_for(budget.limit())?;
         }
@@ -236,7 +241,11 @@ impl Data {
             cached: opened.supply.cached(),
             room: opened.supply.room(),
             budget: self.budget.limit(),
-            direct: self.access == Access::Auto && self.lane(Way::Direct, Cache::Drop, None).is_ok(),
+            direct: self.access == Access::Auto
+                && !opened.supply.is_remote()
+                && self.lane(Way::Direct, Cache::Drop, None).is_ok(),
+            remote: opened.supply.is_remote(),
+            cached_locally: opened.supply.source().is_some_and(|source| source.local_cache().is_some()),
             guarded: opened.supply.is_guarded(),
         })
     }
@@ -278,7 +287,7 @@ impl Data {
 fn fingerprint(source: &Source, what: &str) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(what.as_bytes());
-    let print = |hasher: &mut blake3::Hasher, file: &OneFile| {
+    let print = |hasher: &mut blake3::Hasher, file: &One| {
         let part = usize::try_from(file.len()).unwrap_or(usize::MAX).min(4096);
         let mut bytes = vec![0; part];
         [0, file.len() - part as u64].into_iter().try_for_each(|offset| {
@@ -290,21 +299,35 @@ fn fingerprint(source: &Source, what: &str) -> Result<String> {
     match source {
         Source::File(file) => {
             hasher.update(&file.len().to_le_bytes());
-            print(&mut hasher, file)?;
+            print(&mut hasher, &One::File(file.clone()))?;
         }
         Source::Files(files) => {
             for part in files.parts() {
                 hasher.update(&(part.bytes.end - part.bytes.start).to_le_bytes());
             }
-            // Evenly over all of them, the first and the last included.
-            let last = files.count().saturating_sub(1);
-            let mut chosen: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
-            chosen.dedup();
-            chosen.truncate(files.count());
-            for index in chosen {
-                print(&mut hasher, &*files.open(index)?)?;
+            for index in printed(files.count()) {
+                print(&mut hasher, &One::File(files.open(index)?))?;
+            }
+        }
+        // As if they were files: a copy on a disk has the same.
+        Source::Objects(objects) => {
+            let parts = objects.parts();
+            for part in parts {
+                hasher.update(&(part.bytes.end - part.bytes.start).to_le_bytes());
+            }
+            for index in printed(parts.len()) {
+                print(&mut hasher, &One::Object(parts[index].object.clone()))?;
             }
         }
     }
     Ok(hasher.finalize().to_hex()[..32].to_owned())
+}
+
+/// Which of so many files are looked into: evenly over all of them, the first and the last included.
+fn printed(count: usize) -> Vec<usize> {
+    let last = count.saturating_sub(1);
+    let mut chosen: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
+    chosen.dedup();
+    chosen.truncate(count);
+    chosen
 }

@@ -21,6 +21,7 @@ pub enum Visit {
 
 /// What the choice depends on.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // facts, each by itself
 pub struct Facts {
     /// What was asked for.
     pub access: Access,
@@ -42,6 +43,10 @@ pub struct Facts {
     pub direct: bool,
     /// Whether our SIGBUS handler is in place.
     pub guarded: bool,
+    /// Whether the bytes are in an object store.
+    pub remote: bool,
+    /// Whether those come through a cache on a local disk.
+    pub cached_locally: bool,
 }
 
 /// A way of access, what happens to the page cache, and the reason, in words.
@@ -53,6 +58,8 @@ pub struct Choice {
     pub cache: Cache,
     /// Whether it was certain, or is to be tried.
     pub sure: Sure,
+    /// How much of the file the page cache had then, of what comes through there; `None` where that is unknown.
+    pub found: Option<Warmth>,
     /// Another way, for the first chunk of a pass.
     pub first: Option<First>,
     /// For people.
@@ -75,9 +82,14 @@ impl Choice {
     #[must_use]
     pub fn at_first(&self) -> Self {
         match &self.first {
-            Some(First { way, cache, why }) => {
-                Self { way: *way, cache: *cache, sure: Sure::Certain, first: None, why: (*why).into() }
-            }
+            Some(First { way, cache, why }) => Self {
+                way: *way,
+                cache: *cache,
+                sure: Sure::Certain,
+                found: None,
+                first: None,
+                why: (*why).into(),
+            },
             None => self.clone(),
         }
     }
@@ -95,6 +107,20 @@ pub enum Sure {
 impl Facts {
     /// The choice for these facts.
     pub fn choose(&self) -> Choice {
+        if self.remote {
+            let (cache, why) = if self.cached_locally {
+                let (cache, _) = self.cache();
+                (
+                    cache,
+                    "the data is in an object store, and comes by range requests through the local cache"
+                        .into(),
+                )
+            } else {
+                (Cache::Drop, "the data is in an object store, and comes by range requests".into())
+            };
+            let way = Way::Range;
+            return Choice { way, cache, sure: Sure::Certain, found: None, first: None, why };
+        }
         let (cache, because) = self.cache();
         let (way, sure, why) = match self.access.way() {
             None if self.is_for_trial() => (
@@ -116,7 +142,8 @@ impl Facts {
         };
         let said = self.access != Access::Auto || self.cache != CacheWish::Auto || way == Way::Direct;
         let why = if said { why } else { format!("{why}; {because}") };
-        Choice { way, cache, sure, first: self.first(way, cache), why }
+        let found = self.cached.filter(|_| way == Way::Read).map(|cached| warmth(cached, self.len));
+        Choice { way, cache, sure, found, first: self.first(way, cache), why }
     }
 
     fn cache(&self) -> (Cache, String) {
@@ -232,6 +259,8 @@ mod tests {
             budget: 256 << 20,
             direct: true,
             guarded: true,
+            remote: false,
+            cached_locally: false,
         }
     }
 

@@ -5,7 +5,7 @@
 //! [`plan`](super::plan), who reads and how in [`tactics`].
 
 use super::lane::{Asked, Lane};
-use super::plan::{Extent, extents, is_sorted, next_call, parts};
+use super::plan::{Extent, extents, is_sorted, next_call, parts, ranges};
 use super::shares;
 use super::tactics::{self, Gap, Tactics};
 use super::tuning::{ASK, CALL, FAR, FEW, PIECE, PIECE_WARM, SCRATCH_WARM};
@@ -13,7 +13,7 @@ use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::store::{AsType, Cost, FarConverter, How, Nature, Read};
+use crate::store::{AsType, Cost, FarConverter, How, Manner, Nature, Read, Stop};
 use crate::sys::crew;
 use crate::sys::far::Far;
 use std::ops::Range;
@@ -32,7 +32,11 @@ pub fn fetch(
 ) -> Result<()> {
     let cost = lane.cost();
     let bytes: usize = reads.iter().map(|r| r.into.len()).sum();
-    let piece = if cost.waits { PIECE } else { PIECE_WARM };
+    let piece = match lane.nature().extent {
+        Some(extent) => extent,
+        None if cost.waits => PIECE,
+        None => PIECE_WARM,
+    };
     if reads.iter().any(|r| r.into.len() > piece) {
         // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
         let mut pieces = Vec::with_capacity(reads.len() + bytes / piece);
@@ -68,6 +72,10 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let (nature, mut cost) = (lane.nature(), lane.cost());
+    if let Some(extent) = nature.extent {
+        return parts(count.max(1))
+            .try_for_each(|mut part| fetch_ranges(lane, part.as_mut(), extent, gap, interrupt));
+    }
     let Tactics { threads, share } = tactics::share(&nature, cost, (count, bytes), gap);
     match gap {
         Gap::Wanted => cost.byte = 0.0,
@@ -122,6 +130,31 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
     }
     lane.learn(requests, bytes, lane.now().saturating_sub(began));
     Ok(())
+}
+
+/// All at once, by a store that has many requests in flight by itself, and looks for signals while it waits.
+fn fetch_ranges(
+    lane: &Lane,
+    reads: &mut [Read<'_>],
+    extent: usize,
+    gap: Gap,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    interrupt()?;
+    if !is_sorted(reads) {
+        reads.sort_unstable_by_key(|r| r.offset);
+    }
+    let mut cost = lane.cost();
+    if gap == Gap::Avoided {
+        cost.request = 0.0; // then nothing is worth merging
+    }
+    // What is empty needs no request.
+    let empty = reads.iter().take_while(|read| read.into.is_empty()).count();
+    let reads = &mut reads[empty..];
+    let extents: Vec<Extent> = ranges(reads.iter().map(|r| r.offset..r.end()), cost, extent).collect();
+    let how =
+        How { manner: Manner::Together, extents: &extents, stop: Stop(Some(interrupt)), ..How::default() };
+    lane.read(reads, how, Asked::Now)
 }
 
 /// What one thread keeps from part to part.
@@ -209,7 +242,7 @@ impl Hand<'_> {
         let longest = call.iter().map(Extent::len).max().unwrap_or(0);
         let manner = tactics::manner(&self.nature, self.lane.cost(), self.gap, (call.len(), longest));
         let coming = self.coming(next);
-        let how = How { manner, far: self.far, coming: &coming };
+        let how = How { manner, far: self.far, coming: &coming, ..How::default() };
         let asked =
             std::mem::replace(&mut self.ahead, if coming.is_empty() { Asked::Now } else { Asked::Ahead });
         if call.iter().all(|extent| !extent.is_merged()) {
@@ -351,6 +384,7 @@ mod tests {
                 in_flight,
                 together: false,
                 keeps: false,
+                extent: None,
             }
         }
 

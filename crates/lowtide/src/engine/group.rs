@@ -88,6 +88,8 @@ impl Outlook {
         let sorted =
             !matches!(visit, Visit::Sequential | Visit::Random) && input.rows.row_bytes() < LARGE_ROW;
         let enough = (!sorted).then_some(match visit {
+            // As much as there is room for: it takes hundreds of megabytes in flight to fill a network.
+            Visit::Sequential if nature.extent.is_some() => u64::MAX,
             _ if cost.waits => AHEAD_COLD,
             Visit::Random => AHEAD_WARM,
             _ => 0,
@@ -178,7 +180,10 @@ impl Produce for Reader {
             return None;
         }
         let most = if self.cursor.next < self.cursor.alone { 1 } else { u64::MAX };
-        let passing = |error: &Error| matches!(error, Error::Interrupted | Error::Closed { .. });
+        // A network that was waited for in vain would be waited for again.
+        let passing = |error: &Error| {
+            matches!(error, Error::Interrupted | Error::Closed { .. }) || error.is_unreachable()
+        };
         let mut answer = self.read_group(most, Care::Quick, interrupt);
         if answer.as_ref().is_err_and(|error| !passing(error)) && self.cursor.ahead > 1 {
             // One of many chunks failed: read them one by one, so that the error comes with its own chunk.
@@ -206,6 +211,12 @@ impl Reader {
         overlap: Arc<AtomicBool>,
         clock: Clock,
     ) -> Self {
+        // What an earlier pass learned of the page cache may be hours old: this one begins with what the kernel says now.
+        for (input, choice) in job.inputs.iter().zip(&choices) {
+            if let (Some(found), Ok(lane)) = (choice.found, input.lane(choice.way, choice.cache)) {
+                lane.found(found);
+            }
+        }
         let seen = Seen { choices, chosen: clock.now(), trial: Trial::default(), swept: false };
         Self { job, cursor: Cursor { next, ..Cursor::default() }, seen, planned: None, overlap, clock }
     }

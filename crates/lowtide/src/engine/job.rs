@@ -1,12 +1,15 @@
 //! Which rows of which bytes, in which order: all that a reader needs to know, and that never changes.
 
+use super::bill::bill;
 use super::bytes::Data;
 use super::choose::{Choice, Visit};
 use super::lane::Lane;
 use super::predict::predict;
 use super::rows::Rows;
-use super::tuning::SORTED;
+use super::tuning::{REMOTE_BLOCK, SORTED};
 use crate::budget::Budget;
+use crate::budget::pool::Block;
+use crate::cast::Cast;
 use crate::error::Result;
 use crate::options::{Access, Cache, Way};
 use crate::order::{Blocks, Mixes, Order, Part, Permutation, Sequential, Steps, Stream, Within};
@@ -60,6 +63,9 @@ impl Pass {
     }
 }
 
+/// Memory for rows as the caller gets them, and how they become that.
+pub(crate) type Place = (Cast, Block);
+
 /// Rows of some bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
@@ -69,6 +75,8 @@ pub(crate) struct Input {
     pub(crate) data: Arc<Data>,
     /// What the elements become as they are read; `rows` are bytes of that.
     pub(crate) as_type: Option<AsType>,
+    /// What they become when a chunk is handed out; `rows` are bytes of the file.
+    pub(crate) at_last: Option<Cast>,
     /// Where the bytes are held in memory: how they are read from there, and how they came.
     pub(crate) held: Option<(Arc<Lane>, Choice)>,
 }
@@ -92,11 +100,24 @@ impl Input {
             return Ok(choice.clone());
         }
         let mut choice = self.data.choose(visit, self.rows.row_bytes() as u64)?;
-        if let Some(AsType { cast, .. }) = self.as_type {
-            let (from, to) = (cast.from(), cast.to());
-            choice.why = format!("{}; {from} becomes {to} as it is read", choice.why);
+        let casts = [
+            (self.as_type.map(|as_type| as_type.cast), "as it is read"),
+            (self.at_last, "as it is handed out"),
+        ];
+        for (cast, when) in casts {
+            if let Some(cast) = cast {
+                choice.why = format!("{}; {} becomes {} {when}", choice.why, cast.from(), cast.to());
+            }
         }
         Ok(choice)
+    }
+
+    /// Memory for so many rows as the caller gets them, where that is not how they are read.
+    pub(crate) fn place(&self, rows: usize) -> Result<Option<Place>> {
+        let Some(cast) = self.at_last else { return Ok(None) };
+        let raw = self.rows.bytes(rows as u64);
+        let len = (raw / cast.from().itemsize()).saturating_mul(cast.to().itemsize());
+        Ok(Some((cast, Block::for_caller(self.budget(), len)?)))
     }
 
     /// Whether it is ours to choose how they are read.
@@ -137,6 +158,20 @@ impl Job {
         }
     }
 
+    /// Bytes of a block of the pass; of one that has none, of what `blocks="auto"` would make.
+    fn block_bytes(&self) -> u64 {
+        let mix = match &self.pass {
+            Pass::Blocks(order) => Some(order.mix()),
+            Pass::Windows(order) => match order.within() {
+                Within::Blocks(mix) => Some(mix),
+                _ => None,
+            },
+            _ => None,
+        };
+        let row = self.inputs.first().map_or(0, |input| input.rows.row_bytes() as u64);
+        mix.map_or(REMOTE_BLOCK, |mix| mix.block_rows.get().saturating_mul(row))
+    }
+
     /// How each input is read now; and, of a pass that would take far less time in another way, what that is.
     pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
         let choices = self.inputs.iter().map(|input| input.choose(self.visit()));
@@ -148,6 +183,11 @@ impl Job {
             {
                 choice.why = format!("{}; {advice}", choice.why);
             }
+        }
+        let block = self.block_bytes();
+        let bill = bill(&self.inputs, &choices, self.visit(), self.steps.taken(0, u64::MAX), block)?;
+        if let (Some(bill), Some(choice)) = (bill, choices.first_mut()) {
+            choice.why = format!("{}; {}", choice.why, bill.words());
         }
         Ok(choices)
     }

@@ -4,7 +4,7 @@ use super::seen::Costs;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::store::{AsType, Casting, Cost, How, Nature, Read, Report, Store};
-use crate::sys;
+use crate::sys::{self, Warmth};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -50,6 +50,10 @@ pub(crate) struct Lane {
     store: Arc<dyn Store>,
     /// What reads cost whatever happens: those of a map, of bytes held in memory.
     fixed: Option<Cost>,
+    /// Whether the store measures by itself what they cost.
+    measures: bool,
+    /// Of one that did, and whose reads come from a disk by now: what was learned since.
+    since: Mutex<Option<Costs>>,
     costs: Mutex<Costs>,
     clock: Clock,
     /// Where elements are converted: the store of what is in the file.
@@ -58,9 +62,17 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
-        let Nature { prior, learns, .. } = store.nature();
+        let Nature { prior, learns, extent, .. } = store.nature();
         let costs = Mutex::new(Costs::new(prior));
-        Self { store, fixed: (!learns).then_some(prior), costs, clock, raw: None }
+        Self {
+            store,
+            fixed: (!learns).then_some(prior),
+            measures: extent.is_some(),
+            since: Mutex::default(),
+            costs,
+            clock,
+            raw: None,
+        }
     }
 
     /// A way to its elements as another type.
@@ -82,6 +94,15 @@ impl Lane {
 
     /// What reads cost now.
     pub(crate) fn cost(&self) -> Cost {
+        if self.measures {
+            let nature = self.store.nature();
+            if nature.extent.is_some() {
+                return nature.prior;
+            }
+            return sys::locked(&self.since, |since| {
+                since.get_or_insert_with(|| Costs::new(nature.prior)).now()
+            });
+        }
         self.fixed.unwrap_or_else(|| sys::locked(&self.costs, |costs| costs.now()))
     }
 
@@ -109,12 +130,25 @@ impl Lane {
         }
         if report != Report::default() {
             sys::locked(&self.costs, |costs| costs.saw(report));
+            sys::locked(&self.since, |since| since.iter_mut().for_each(|costs| costs.saw(report)));
         }
         Ok(())
+    }
+
+    /// Takes into account how much of the file the page cache has.
+    pub(crate) fn found(&self, warmth: Warmth) {
+        sys::locked(&self.costs, |costs| costs.found(warmth));
     }
 
     /// Takes into account how long so many requests for so many bytes took.
     pub(crate) fn learn(&self, requests: usize, bytes: usize, took: Duration) {
         sys::locked(&self.costs, |costs| costs.learn(requests, bytes, took));
+        if self.measures {
+            sys::locked(&self.since, |since| {
+                if let Some(costs) = since {
+                    costs.learn(requests, bytes, took);
+                }
+            });
+        }
     }
 }

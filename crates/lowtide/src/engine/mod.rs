@@ -12,12 +12,14 @@
 //! | which bytes row n is | [`rows`] | row number → offset and length |
 //! | what is known | [`bytes`], [`seen`] | kernel's answers, reports → [`Facts`](choose::Facts), [`Cost`](crate::store::Cost) |
 //! | which way | [`choose`] | facts → [`Choice`](choose::Choice) |
+//! | what a server will take for it | [`bill`] | requests, bytes → [`Bill`](bill::Bill) |
 //! | how long it will take | [`predict`] | costs, budget → [`Predicted`](predict::Predicted) |
 //! | how much at once | [`shares`], [`group`] | budget → a group of chunks |
 //! | few requests | [`plan`] | reads → sorted, merged extents |
 //! | who, in which manner | [`tactics`], [`fetch`] | extents → calls to a [`Store`](crate::store::Store) |
 
 pub(crate) mod ahead;
+pub(crate) mod bill;
 pub(crate) mod bytes;
 pub(crate) mod choose;
 pub(crate) mod fetch;

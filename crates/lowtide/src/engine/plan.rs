@@ -4,17 +4,9 @@
 //! are merged while reading the gap between them is cheaper than one more request, by what requests cost.
 
 use super::tuning::{CALL, CAP, CAP_WARM, PIECE, SCATTER, SCRATCH_WARM};
+pub use crate::store::Extent;
 use crate::store::{Cost, Nature, Read};
 use std::ops::Range;
-
-/// One request to a store: bytes of the file, and which of the sorted reads it serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// The bytes of the file.
-    pub bytes: Range<u64>,
-    /// The reads, by their index.
-    pub reads: Range<usize>,
-}
 
 impl Extent {
     /// Whether it has to be scattered: one read goes straight to its place.
@@ -32,18 +24,44 @@ pub fn extents(
     sorted: impl ExactSizeIterator<Item = Range<u64>>,
     cost: Cost,
 ) -> impl Iterator<Item = Extent> {
+    merged(sorted, cost, Merge { cap: if cost.waits { CAP } else { CAP_WARM }, scatter: SCATTER, fill: true })
+}
+
+/// The same for a store that scatters by itself: requests of up to `cap` bytes.
+pub(crate) fn ranges(
+    sorted: impl ExactSizeIterator<Item = Range<u64>>,
+    cost: Cost,
+    cap: usize,
+) -> impl Iterator<Item = Extent> {
+    merged(sorted, cost, Merge { cap: cap as u64, scatter: 0.0, fill: false })
+}
+
+/// What merging is bounded by, and costs.
+#[derive(Clone, Copy)]
+struct Merge {
+    cap: u64,
+    /// Nanoseconds to copy a byte to its place.
+    scatter: f64,
+    /// Whether a gap is read too where the cap ends a request: kernels like streams, servers are paid for bytes.
+    fill: bool,
+}
+
+fn merged(
+    sorted: impl ExactSizeIterator<Item = Range<u64>>,
+    cost: Cost,
+    Merge { cap, scatter, fill }: Merge,
+) -> impl Iterator<Item = Extent> {
     let mut sorted = sorted.enumerate().peekable();
-    let cap = if cost.waits { CAP } else { CAP_WARM };
     std::iter::from_fn(move || {
         let (index, bytes) = sorted.next()?;
         let mut extent = Extent { bytes, reads: index..index + 1 };
-        let mut scatter_first = (extent.bytes.end - extent.bytes.start) as f64 * SCATTER;
+        let mut scatter_first = (extent.bytes.end - extent.bytes.start) as f64 * scatter;
         while let Some((_, next)) = sorted.peek() {
             let end = extent.bytes.end.max(next.end);
             let gap = next.start.saturating_sub(extent.bytes.end) as f64;
             let overlap = extent.bytes.end.min(next.end).saturating_sub(next.start) as f64;
             let extra =
-                (gap - overlap) * cost.byte + (next.end - next.start) as f64 * SCATTER + scatter_first;
+                (gap - overlap) * cost.byte + (next.end - next.start) as f64 * scatter + scatter_first;
             // Where requests cost nothing there is no scratch to merge in, whatever two reads have in common.
             if extra >= cost.request || cost.request <= 0.0 {
                 break;
@@ -52,7 +70,7 @@ pub fn extents(
                 // The next extent goes on where this one ends: a gap that is cheap to read is cheaper still when it
                 // does not make the kernel think that we jump about. As far as the cap: a scratch holds no more.
                 let capped = next.start.min(extent.bytes.start.saturating_add(cap));
-                extent.bytes.end = extent.bytes.end.max(capped);
+                extent.bytes.end = extent.bytes.end.max(if fill { capped } else { 0 });
                 break;
             }
             scatter_first = 0.0;
@@ -179,5 +197,16 @@ mod tests {
             "large reads go straight to their place"
         );
         assert_eq!(of(&[]), []);
+    }
+
+    #[test]
+    fn ranges_grow_to_their_cap_and_read_no_gap_for_nothing() {
+        let cost = Cost { request: 1e6, byte: 1.0, waits: true };
+        let of = |sorted: &[Range<u64>]| -> Vec<(Range<u64>, usize)> {
+            ranges(sorted.iter().cloned(), cost, 100).map(|e| (e.bytes, e.reads.len())).collect()
+        };
+        assert_eq!(of(&[0..40, 40..80, 80..120, 120..160]), [(0..80, 2), (80..160, 2)]);
+        assert_eq!(of(&[0..40, 50..60, 120..130]), [(0..60, 2), (120..130, 1)]);
+        assert_eq!(of(&[0..300, 10..20]), [(0..300, 1), (10..20, 1)], "what is longer stays by itself");
     }
 }

@@ -7,6 +7,7 @@
 
 use super::tuning::{FAR_BEHIND, FEW_MISSES, MEMORY, SEEN, SLOW, TRY_AGAIN};
 use crate::store::{Cost, Report, Way};
+use crate::sys::Warmth;
 use std::time::Duration;
 
 /// Costs that follow what is measured.
@@ -45,6 +46,16 @@ impl Costs {
             let weight = (looked as f64 / SEEN).min(1.0);
             let before = self.missed.unwrap_or(f64::from(u8::from(self.cost.request > SLOW)));
             self.missed = Some(before + (missed as f64 / looked as f64 - before) * weight);
+        }
+    }
+
+    /// Takes into account how much of the file the page cache has: with half of it, what the reads themselves miss says
+    /// more.
+    pub fn found(&mut self, warmth: Warmth) {
+        match warmth {
+            Warmth::Cold => self.missed = Some(1.0),
+            Warmth::Half => {}
+            Warmth::Warm | Warmth::Whole => self.missed = Some(0.0),
         }
     }
 

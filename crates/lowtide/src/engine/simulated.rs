@@ -2,6 +2,7 @@
 //! move, all from one seed. The engine runs on it as it is, so that what `auto` decides can be judged in
 //! simulated time, and what it does after an error by the thousand.
 
+mod ranks;
 mod tests;
 
 use super::ahead::Ahead;
@@ -116,6 +117,11 @@ impl Disk {
             });
         }
         self
+    }
+
+    /// Nothing of it is in the page cache any more.
+    pub(super) fn forget(&self) {
+        *self.cache.lock().unwrap() = PageCache::default();
     }
 
     /// The same disk, as it was before anybody read from it.
@@ -296,7 +302,7 @@ impl Store for Simulated {
         let (prior, learns) = match self.way {
             Way::Map | Way::Remap | Way::Advise => (Cost { request: 0.0, byte: 0.1, waits: false }, false),
             Way::Read if self.warm => (Cost { request: 800.0, byte: 0.08, waits: false }, true),
-            Way::Read | Way::Direct => (cold, true),
+            Way::Read | Way::Direct | Way::Range => (cold, true),
         };
         // One thread: what others would do at once is in the model of the disk.
         Nature {
@@ -309,6 +315,7 @@ impl Store for Simulated {
             in_flight: 64,
             together: keeps,
             keeps,
+            extent: None,
         }
     }
 
@@ -330,7 +337,7 @@ impl Store for Simulated {
             // What is dropped has a thread for each read in flight.
             (Way::Read, _) if self.cache == Cache::Drop => self.buffered(reads, 16, 1500),
             (Way::Read, _) => self.buffered(reads, 1, 800),
-            (Way::Direct, _) => {
+            (Way::Direct | Way::Range, _) => {
                 let moves =
                     reads.iter().filter(|read| self.disk.moves(&(read.offset..read.end()))).count() as u64;
                 let bytes: u64 = reads.iter().map(|read| read.into.len() as u64).sum();
@@ -387,14 +394,23 @@ pub(super) struct Ask {
     pub(super) chunk: usize,
 }
 
+/// The bytes of a disk, opened.
+pub(super) fn opened(disk: &Disk, Ask { access, budget, .. }: Ask) -> Result<Arc<Data>> {
+    let wish = Wish { access, cache: CacheWish::Auto, budget: Some(Budget::new(budget)?) };
+    Data::over(Box::new(disk.clone()), "simulated".into(), wish)
+}
+
 /// The chunks of a pass over all rows of a disk.
 pub(super) fn chunks(disk: &Disk, ask: Ask, pass: Pass, shard: Shard) -> Result<Ahead> {
-    let Ask { access, budget, row, chunk } = ask;
-    let wish = Wish { access, cache: CacheWish::Auto, budget: Some(Budget::new(budget)?) };
-    let data = Data::over(Box::new(disk.clone()), "simulated".into(), wish)?;
-    let count = disk.len / row as u64;
+    chunks_of(opened(disk, ask)?, disk.len, ask, pass, shard)
+}
+
+/// The chunks of a pass over all rows of so many bytes.
+pub(super) fn chunks_of(data: Arc<Data>, len: u64, ask: Ask, pass: Pass, shard: Shard) -> Result<Ahead> {
+    let Ask { row, chunk, .. } = ask;
+    let count = len / row as u64;
     let rows = Rows::whole(0, row as u64, row, count);
-    let input = Input { rows, dealt: None, data, as_type: None, held: None };
+    let input = Input { rows, dealt: None, data, as_type: None, at_last: None, held: None };
     let steps = shard.steps(count, 0, chunk as u64, LastStep::Split)?;
     Ahead::new(Job { inputs: vec![input], pass, steps, ahead: u64::MAX })
 }

@@ -105,6 +105,7 @@ mod tests {
         in_flight: 64,
         together: true,
         keeps: true,
+        extent: None,
     };
 
     #[test]

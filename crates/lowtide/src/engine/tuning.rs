@@ -45,6 +45,10 @@ pub(crate) const FILL_ALONE: usize = 8192;
 /// Runs of a selection or of columns that are planned at once: 1.5 MiB of plan.
 pub(crate) const PLAN_RUNS: usize = 1 << 16;
 
+/// The block of `blocks="auto"` where rows are in an object store: with 16 in flight and 30 ms to the first byte, 1 MiB each
+/// is 500 MB/s; larger ones would be fewer in a mix, and mix worse.
+pub(crate) const REMOTE_BLOCK: u64 = 1 << 20;
+
 // Few requests.
 
 /// The scratch for merged reads from memory: it must stay in a core's cache to be scattered from cheaply.
@@ -96,6 +100,15 @@ pub(crate) const FEW_MISSES: f64 = 0.1;
 pub(crate) const FAR_BEHIND: f64 = 4.0;
 /// How often the slower of two ways is tried again, in groups.
 pub(crate) const TRY_AGAIN: u64 = 40;
+
+// Windows that somebody will ask for.
+
+/// So many batches are read together before they are asked for. From memory the taker needs as long for one as the
+/// reader, some 16 µs for 12 × 1024, so a group must be long against the 50 to 100 µs that waking a thread takes: with
+/// groups of 16 the median of a batch was 32 µs, with 64 it is 27 (six turns, 2026-11-17).
+pub(crate) const FORESEEN: usize = 64;
+/// Their part of the budget: one in so many.
+pub(crate) const FORESEEN_SHARE: u64 = 8;
 
 // Memory that is nobody's block.
 

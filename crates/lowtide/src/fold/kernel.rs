@@ -1,7 +1,7 @@
 //! The inner loops of reductions: elements of a piece of rows, column by column, into accumulators.
 //!
 //! Pure: native elements at any address in, accumulators out. Floats and what becomes a float are added in double
-//! precision, four rows at a time before they meet the sum; whole numbers are added as they wrap. The loops are plain,
+//! precision, eight rows at a time before they meet the sum; whole numbers are added as they wrap. The loops are plain,
 //! and the compiler makes vector code of them, for any CPU of the architecture and for AVX2.
 
 use crate::cast::number::{Number, To};
@@ -119,18 +119,22 @@ ordered! {
 
 #[expect(clippy::inline_always, reason = "has to become part of the function that enables AVX2")]
 #[inline(always)]
+#[allow(clippy::many_single_char_names)] // eight rows
 fn add_loop<S: To<f64>>(raw: &[u8], sums: &mut [f64]) {
     let width = sums.len();
     let value = |cell: S::Cell| S::read(cell).to();
-    let mut fours = S::cells(raw).chunks_exact(4 * width);
-    for rows in &mut fours {
-        let (upper, lower) = rows.split_at(2 * width);
-        let ((a, b), (c, d)) = (upper.split_at(width), lower.split_at(width));
-        for ((((sum, a), b), c), d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-            *sum += (value(*a) + value(*b)) + (value(*c) + value(*d));
+    let mut eights = S::cells(raw).chunks_exact(8 * width);
+    for rows in &mut eights {
+        let mut rows = rows.chunks_exact(width);
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+        let (upper, lower) = (a.iter().zip(b).zip(c).zip(d), e.iter().zip(f).zip(g).zip(h));
+        for ((sum, (((a, b), c), d)), (((e, f), g), h)) in sums.iter_mut().zip(upper).zip(lower) {
+            let upper = (value(*a) + value(*b)) + (value(*c) + value(*d));
+            let lower = (value(*e) + value(*f)) + (value(*g) + value(*h));
+            *sum += upper + lower;
         }
     }
-    for row in fours.remainder().chunks(width) {
+    for row in eights.remainder().chunks(width) {
         for (sum, cell) in sums.iter_mut().zip(row) {
             *sum += value(*cell);
         }

@@ -44,6 +44,11 @@ impl Dialect {
         }
     }
 
+    /// Whether files of it are written, too; all are read.
+    pub const fn is_written(self) -> bool {
+        !matches!(self, Self::Olmo | Self::Raw)
+    }
+
     /// Whether the end-of-text token stands *before* each document: llm.c's does, all others' ends one.
     pub const fn marks_beginnings(self) -> bool {
         matches!(self, Self::LlmC)

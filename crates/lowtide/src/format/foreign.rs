@@ -5,9 +5,12 @@
 //!
 //! A stream of bare tokens can begin with any bytes, so every kind is known by more than a coincidence: four
 //! bytes that say nothing else, or fewer and what must follow them. Text has no magic: all of a sample must be
-//! text. Of 12 million beginnings in real GPT-2 tokens (Python and Markdown), none is taken for anything, not even
+//! text, or nearly all of a longer one. Of 12 million beginnings in real GPT-2 tokens (Python and Markdown), none is taken for anything, not even
 //! in the shortest sample that is judged (`LOWTIDE_TOKENS`, in `tests/fuzz_corpus.rs`).
 
+use super::text::{
+    APART, LEAST_TEXT, begins_with_object, is_nearly_printed, is_utf16, is_varied, printed, utf8, utf16_order,
+};
 use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::error::Error;
 use std::ffi::OsStr;
@@ -15,9 +18,6 @@ use std::path::Path;
 
 /// So much of a file's beginning tells every kind.
 pub const HEAD_LEN: usize = 512;
-
-/// Less than this is no sample of a text: a few tokens can look like one.
-const LEAST_TEXT: usize = 64;
 
 /// A kind of file that is known and not read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub enum Foreign {
     Tar,
     /// Safetensors.
     Safetensors,
-    /// A Python pickle, protocol 2 or newer.
+    /// A Python pickle, of protocol 0, or 2 or newer.
     Pickle,
     /// Parquet.
     Parquet,
@@ -64,6 +64,10 @@ pub enum Foreign {
     Json,
     /// Any other text.
     Text,
+    /// Text in UTF-16, with its mark.
+    Utf16,
+    /// What is nearly all printed letters and no UTF-8: Latin-1, or text with something else in it.
+    OldText,
     /// A folder that is a Zarr array or group.
     Zarr,
     /// A folder that Hugging Face's datasets saved.
@@ -142,9 +146,38 @@ impl Foreign {
     /// The kind of a file of which this is a sample, if all of it is text. The sample may begin and end in the
     /// middle of a character.
     pub fn of_text(sample: &[u8]) -> Option<Self> {
-        let text = text(sample)?;
-        let first = text.trim_start_matches('\u{feff}').trim_start().chars().next();
-        Some(if matches!(first, Some('{' | '[')) { Self::Json } else { Self::Text })
+        if sample.len() < LEAST_TEXT {
+            return None;
+        }
+        if let Some(order) = utf16_order(sample) {
+            return is_utf16(order, sample).then_some(Self::Utf16);
+        }
+        let Some(text) = printed(sample) else {
+            let kind = if utf8(sample).is_some() { Self::Text } else { Self::OldText };
+            return (is_varied(sample) && is_nearly_printed(sample)).then_some(kind);
+        };
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        match text.bytes().next() {
+            Some(b'{') if begins_with_object(text) => Some(Self::Json),
+            _ if !is_varied(sample) || !text.contains(APART) => None,
+            Some(b'{' | b'[') => Some(Self::Json),
+            _ => Some(Self::Text),
+        }
+    }
+
+    /// The same by samples of several places, of which the first is the file's beginning: a few tokens can look like
+    /// text, those in other places hardly.
+    pub fn of_samples(samples: &[Vec<u8>]) -> Option<Self> {
+        let (first, others) = samples.split_first()?;
+        let kind = Self::of_text(first)?;
+        let goes_on = |sample: &Vec<u8>| match kind {
+            Self::Utf16 => utf16_order(first).is_some_and(|order| is_utf16(order, sample)),
+            // An object may be the same again and again.
+            Self::Json => printed(sample).is_some(),
+            // Text may have its first letter that is no UTF-8 anywhere.
+            _ => matches!(Self::of_text(sample), Some(Self::Text | Self::Json | Self::OldText)),
+        };
+        others.iter().all(goes_on).then_some(kind)
     }
 
     /// The kind of a folder with files and folders of these names.
@@ -165,6 +198,11 @@ impl Foreign {
             };
         }
         kind
+    }
+
+    /// Whether it holds other files, or another one made smaller.
+    pub const fn is_packed(self) -> bool {
+        matches!(self, Self::Zip | Self::Gzip | Self::Zstd | Self::Bzip2 | Self::Xz | Self::Lz4 | Self::Tar)
     }
 
     /// What it is called.
@@ -195,6 +233,8 @@ impl Foreign {
             Self::LlmC(LlmC::TrainingState) => "llm.c's optimizer state",
             Self::Json => "JSON text",
             Self::Text => "plain text",
+            Self::Utf16 => "text in UTF-16",
+            Self::OldText => "text, but not in UTF-8",
             Self::Zarr => "a Zarr folder",
             Self::HuggingFace => "a folder of Hugging Face's datasets",
         }
@@ -250,6 +290,10 @@ impl Foreign {
             Self::Xz => unpack("xz -dc FILE > NEW"),
             Self::Lz4 => unpack("lz4 -dc FILE > NEW"),
             Self::Tar => unpack("tar -xf FILE"),
+            Self::Parquet if wanted == Wanted::Tokens => {
+                Words::from("lowtide prepare FILE -o FOLDER makes tokens of text in it; where numbers are: ")
+                    + copy("pyarrow.parquet.ParquetFile(FILE).iter_batches()")
+            }
             Self::Parquet => copy("pyarrow.parquet.ParquetFile(FILE).iter_batches()"),
             Self::Arrow => copy("the batches of pyarrow.ipc.open_file(FILE) (or open_stream)"),
             Self::HuggingFace => copy("datasets.load_from_disk(FOLDER).with_format(\"numpy\")"),
@@ -268,11 +312,20 @@ impl Foreign {
             Self::Matlab => save("scipy.io.loadmat(FILE)[NAME]"),
             Self::NetCdf => save("scipy.io.netcdf_file(FILE).variables[NAME][:]"),
             Self::Json | Self::Text if wanted == Wanted::Tokens => {
-                Words::from(
-                    "tokens are numbers: tokenize it first, as nanoGPT's prepare.py and datatrove do; ",
-                ) + DTYPE.is("uint8")
+                Words::from("tokens are numbers: lowtide prepare FILE -o FOLDER makes them of text; ")
+                    + DTYPE.is("uint8")
                     + " takes every byte for a token"
             }
+            Self::Utf16 | Self::OldText if wanted == Wanted::Tokens => {
+                let from = if self == Self::Utf16 { "UTF-16" } else { "LATIN1" };
+                Words::from(format!(
+                    "tokens are numbers: iconv -f {from} -t UTF-8 FILE > NEW makes UTF-8 of it, "
+                )) + "lowtide prepare NEW -o FOLDER tokens of that; "
+                    + DTYPE.is("uint8")
+                    + " takes every byte for a token"
+            }
+            Self::Utf16 => save("np.loadtxt(FILE, encoding=\"utf-16\")"),
+            Self::OldText => save("np.loadtxt(FILE, encoding=\"latin1\")"),
             Self::Json => save("the numbers in it"),
             Self::Text => save("np.loadtxt(FILE)"),
             Self::LlmC(LlmC::Evaluation) => {
@@ -371,6 +424,10 @@ fn pickle(head: &[u8], len: u64) -> Option<Foreign> {
         return Some(Foreign::Torch);
     }
     let follows = match head {
+        // Protocol 0, in lines: a list or a dict that is remembered as the first thing, and filled.
+        [b'(', b'l' | b'd', b'p', b'0' | b'1', b'\n', next, ..] => b"(FILNSVcg.".contains(next),
+        // The same of an object: how it is made, and that this is remembered.
+        [b'c', names @ ..] => is_remembered_global(names),
         // A frame that is inside the file.
         [0x80, 4 | 5, 0x95, ..] => {
             u64_at(head, 3).is_some_and(|frame| frame > 0 && frame <= len.saturating_sub(11))
@@ -401,31 +458,15 @@ fn is_global(names: &[u8]) -> bool {
     more.is_some() && module.is_some_and(name) && class.is_some_and(name)
 }
 
+/// The same, remembered as the first thing, or with its arguments behind it.
+fn is_remembered_global(names: &[u8]) -> bool {
+    let behind = names.splitn(3, |&byte| byte == b'\n').nth(2);
+    is_global(names) && behind.is_some_and(|rest| rest.starts_with(b"p0\n(") || rest.starts_with(b"p1\n("))
+}
+
 /// llm.c's magic and a version that it could have.
 fn llmc(head: &[u8]) -> Option<Foreign> {
     let magic = u32_at(head, 0)?.cast_signed();
     let (_, kind) = LLMC.iter().find(|(known, _)| *known == magic)?;
     u32_at(head, 4).is_some_and(|version| version < 64).then_some(Foreign::LlmC(*kind))
-}
-
-/// A sample as text, if that is what it is: UTF-8 without control characters, in words or lines, and of more than
-/// a few different bytes. A token that is repeated can look like two letters.
-fn text(sample: &[u8]) -> Option<&str> {
-    const DIFFERENT: usize = 8;
-    let sample = sample.get(sample.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count()..)?;
-    let text = match std::str::from_utf8(sample) {
-        Ok(text) => text,
-        // Cut in the middle of the last character.
-        Err(error) if error.error_len().is_none() => {
-            std::str::from_utf8(&sample[..error.valid_up_to()]).ok()?
-        }
-        Err(_) => return None,
-    };
-    let printed = |c: char| !c.is_control() || matches!(c, '\t' | '\n' | '\r' | '\x0c');
-    let mut seen = [false; 256];
-    text.bytes().for_each(|byte| seen[usize::from(byte)] = true);
-    let different = seen.into_iter().filter(|&seen| seen).count();
-    let apart = text.contains([' ', '\n', '\t', ',', '，', '。', '、']);
-    (sample.len() >= LEAST_TEXT && different >= DIFFERENT && apart && text.chars().all(printed))
-        .then_some(text)
 }

@@ -21,6 +21,7 @@ pub mod manifest;
 pub mod megatron;
 pub mod npy;
 mod raw;
+mod text;
 
 pub use dialect::Dialect;
 pub(crate) use dialect::{check_token, is_token, little, token_dtypes};

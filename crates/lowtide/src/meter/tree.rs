@@ -4,7 +4,7 @@
 //! is found however deep it is, and one whose parent died stays known. What has ended is remembered in
 //! bounded memory: the largest few by name, the rest as a number.
 
-use super::process::{Proc, Process};
+use super::process::{Proc, Process, Share};
 
 /// Where a tree starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +236,9 @@ impl Tree {
         let mut sum = Some(0);
         self.pss_file = 0;
         for member in &mut self.live {
-            let share = proc.share(member.last.pid);
+            let pid = member.last.pid;
+            // One that has ended since it was looked at has no memory any more; that is known, too.
+            let share = proc.share(pid).or_else(|| proc.process(pid).is_none().then(Share::default));
             member.others = share.map(|share| {
                 let last = &member.last;
                 [
@@ -414,6 +416,23 @@ mod tests {
         tree.shares_known = false;
         tree.live = vec![member(10, 1, 1000, None), member(11, 10, 1000, None)];
         assert_eq!(tree.totals().anon, 2000, "nobody tells what is shared");
+    }
+
+    #[test]
+    fn one_that_ends_meanwhile_leaves_known_what_the_others_share() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut proc = Proc::open().unwrap();
+        let mut tree = Tree::new(Root::Process(1), &mut proc);
+        tree.live = [std::process::id(), child.id()]
+            .map(|pid| Member::new(proc.process(pid).unwrap(), &mut proc, 0.0))
+            .to_vec();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        tree.measure_shares(&mut proc, 1.0);
+        assert!(tree.shares_known);
+        let (both, gone) = (tree.totals().rss, tree.live[1].last.rss());
+        assert_eq!(tree.own(&tree.live[1]), [0; 3]);
+        assert!(both > gone, "our own counts as ever");
     }
 
     #[test]

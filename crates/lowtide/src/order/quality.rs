@@ -304,6 +304,7 @@ fn neighbours_are_unrelated() {
 }
 
 #[test]
+#[ignore = "statistics of millions of rows: make test-all runs it"]
 fn seeds_and_epochs_are_unrelated() {
     for len in LENGTHS.into_iter().chain([65_535]) {
         assert_random(len, &relation(ours, len));
@@ -356,6 +357,7 @@ fn blocks_land_everywhere() {
 
 /// The control: each statistic sees the flaw that it is there for.
 #[test]
+#[ignore = "statistics of millions of rows: make test-all runs it"]
 fn bad_shuffles_are_caught() {
     #[track_caller]
     fn assert_caught(scores: &[Score], by: &str) {

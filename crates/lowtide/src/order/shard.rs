@@ -12,6 +12,7 @@
 //!  └───── step 0 ────┴───── step 1 ────┴─── last ────┘
 //! ```
 
+use crate::door::{BATCH_SIZE, Words};
 use crate::error::{Error, Result};
 use std::ops::Range;
 
@@ -96,10 +97,11 @@ impl Shard {
         if last == LastStep::Split && rest > 0 && rest < self.world_size {
             return Err(Error::argument(
                 format!(
-                    "the last step has {rest} rows for {} ranks, so that some would have one batch fewer",
+                    "the last step is enough for {rest} of {} ranks, so that the others would have one batch fewer",
                     self.world_size
                 ),
-                "drop the last step (drop_last=True), or choose another batch_size",
+                Words::from("drop the last step (drop_last=True), or choose another number for ")
+                    + BATCH_SIZE,
             ));
         }
         let (shard, turn) = (self, Turn::ALL);
@@ -258,11 +260,14 @@ impl Steps {
         mine.then_some(step)
     }
 
-    /// How many positions this rank takes from step `from` on, up to step `to`.
+    /// How many positions this rank takes from step `from` on, up to step `to`; `u64::MAX` where they cannot be counted:
+    /// epochs without end are 2^64 steps.
     pub(crate) fn taken(&self, from: u64, to: u64) -> u64 {
         let to = to.min(self.count);
         let last = to.checked_sub(1).filter(|&last| last >= from).and_then(|last| self.range(last));
-        last.map_or(0, |last| (to - 1 - from) * self.batch + (last.end - last.start))
+        last.map_or(0, |last| {
+            (to - 1 - from).saturating_mul(self.batch).saturating_add(last.end - last.start)
+        })
     }
 
     /// The position that all ranks together have reached after `step`: what a state holds. In turns, when
@@ -352,7 +357,7 @@ mod tests {
             (steps(1, 9, 0, 0), "batch_size is 0"),
             (steps(1, 9, 10, 1), "the position to start from is 10, there are only 9"),
             (steps(1 << 32, 9, 0, 1 << 32), "does not fit in 64 bits"),
-            (steps(4, 18, 0, 4), "the last step has 2 rows for 4 ranks"),
+            (steps(4, 18, 0, 4), "the last step is enough for 2 of 4 ranks"),
         ] {
             let message = result.unwrap_err().to_string();
             assert!(message.contains(says), "{message}");

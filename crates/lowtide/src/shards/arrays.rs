@@ -5,10 +5,14 @@
 
 use super::each::each;
 use super::names;
+use super::shelf::{self, Place};
+use super::unseen::{self, Alike};
 use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::error::{Error, Result};
-use crate::format::{self, Dtype, Extent, Foreign, Layout, Order, Wanted, npy, shape_text};
-use crate::store::OneFile;
+use crate::format::{
+    self, Container, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len, npy, shape_text,
+};
+use crate::store::{Check, One, Storage, is_url};
 use std::path::{Path, PathBuf};
 
 /// What a user says about files without a header.
@@ -22,6 +26,8 @@ pub struct ArrayWish {
     pub offset: Option<u64>,
     /// The order of the elements.
     pub order: Option<Order>,
+    /// How object stores are reached; as the environment says, unless said.
+    pub storage: Option<Storage>,
 }
 
 /// One file of an array.
@@ -36,9 +42,21 @@ pub struct ArrayFile {
 }
 
 impl ArrayFile {
+    /// What an object is taken for that is like this one, by its size: more or fewer rows behind the same header. `None`
+    /// where its size does not fit.
+    fn presumed(&self, path: &Path, storage: &Storage) -> Option<Self> {
+        let len = storage.open(path).ok()?.len(); // as it was listed
+        let Layout { dtype, shape, offset, .. } = &self.layout;
+        let row = byte_len(shape.get(1..)?, dtype.itemsize())?;
+        let bytes = len.checked_sub(*offset).filter(|bytes| row > 0 && bytes.is_multiple_of(row))?;
+        let mut layout = self.layout.clone();
+        *layout.shape.first_mut()? = usize::try_from(bytes / row).ok()?;
+        Some(Self { path: path.to_owned(), layout, len })
+    }
+
     /// Looks at a file, and closes it again.
     pub(crate) fn look(path: &Path, wish: &ArrayWish) -> Result<Self> {
-        let source = OneFile::open(path)?;
+        let source = One::open(path, &wish.storage())?;
         Ok(Self { path: path.to_owned(), layout: wish.look(&source)?, len: source.len() })
     }
 }
@@ -49,19 +67,36 @@ impl ArrayFile {
 /// # Errors
 /// As the system has it, and where there is no file or one of them is no array.
 pub fn find_arrays(names: &[PathBuf], wish: &ArrayWish) -> Result<Vec<ArrayFile>> {
+    Ok(find_arrays_unseen(names, wish)?.0)
+}
+
+/// The same; of many objects, of which only some were looked at, which ones were not.
+pub(crate) fn find_arrays_unseen(names: &[PathBuf], wish: &ArrayWish) -> Result<(Vec<ArrayFile>, Vec<bool>)> {
     if names.is_empty() {
         return Err(Error::argument("no files are named", "name a file, a folder, a glob or a list"));
     }
     let mut paths = Vec::new();
+    let storage = wish.storage();
+    unseen::list_parent(names, &storage);
     for name in names {
-        paths.extend(names::arrays(name, wish.dtype.is_some())?);
+        paths.extend(names::arrays(name, wish.dtype.is_some(), &storage)?);
     }
-    each(&paths, |path| ArrayFile::look(path, wish))
+    if !unseen::are_presumable(&paths) {
+        storage.fetch_heads(&paths.iter().filter(|path| is_url(path)).cloned().collect::<Vec<_>>())?;
+        let files = each(&paths, |path| ArrayFile::look(path, wish))?;
+        return Ok((files, vec![false; paths.len()]));
+    }
+    unseen::presume(&paths, |path| ArrayFile::look(path, wish), |path, like| like.presumed(path, &storage))
 }
 
 /// The first of the `.npy` files that a folder or a glob stands for, if there is any.
 pub fn first_array(name: &Path) -> Option<PathBuf> {
-    names::arrays(name, false)
+    first_array_in(name, &Storage::default())
+}
+
+/// The same, wherever it is.
+pub fn first_array_in(name: &Path, storage: &Storage) -> Option<PathBuf> {
+    names::arrays(name, false, storage)
         .ok()?
         .into_iter()
         .next()
@@ -70,11 +105,40 @@ pub fn first_array(name: &Path) -> Option<PathBuf> {
 
 /// Whether a name is that of one file, or of none: not of a folder or a glob. A folder of another program is one, so
 /// that it is refused under its own name.
-pub(crate) fn names_one_array(name: &Path) -> bool {
-    match name.metadata() {
-        Ok(meta) => !meta.is_dir() || names::foreign_folder(name).is_some(),
-        Err(_) => !names::is_glob(name),
+pub(crate) fn names_one_array(name: &Path, storage: &Storage) -> bool {
+    match shelf::place(name, storage) {
+        Ok(Place::File) => true,
+        Ok(Place::Folder) => names::foreign_folder(name, storage).is_some(),
+        Ok(Place::Missing(_)) | Err(_) => !names::is_glob(name),
     }
+}
+
+impl Alike for ArrayFile {
+    fn is_alike(&self, other: &Self) -> bool {
+        let (mine, other) = (&self.layout, &other.layout);
+        let row = |layout: &Layout| layout.shape.get(1..).map(<[usize]>::to_vec);
+        (mine.container, mine.dtype, mine.order, mine.offset)
+            == (other.container, other.dtype, other.order, other.offset)
+            && row(mine).is_some()
+            && row(mine) == row(other)
+    }
+}
+
+/// The look at an object that was put off when it was opened.
+pub(crate) fn check_array(file: &ArrayFile, wish: &ArrayWish) -> Check {
+    let (wish, container) = (wish.clone(), file.layout.container);
+    let words = |file: &ArrayFile| {
+        let Layout { dtype, shape, offset, .. } = &file.layout;
+        format!("{dtype} of shape {} from byte {offset} on", shape_text(shape))
+    };
+    let look = move |path: &Path| {
+        let mut found = ArrayFile::look(path, &wish)?;
+        if let (Container::Npy { .. }, Container::Npy { .. }) = (container, found.layout.container) {
+            found.layout.container = container; // the version of a header is nobody's business
+        }
+        Ok(found)
+    };
+    unseen::check(file.clone(), look, words)
 }
 
 /// What files are together: rows that follow each other.
@@ -128,8 +192,12 @@ pub(crate) fn joined(files: &[ArrayFile]) -> Result<Layout> {
 }
 
 impl ArrayWish {
+    pub(crate) fn storage(&self) -> Storage {
+        self.storage.clone().unwrap_or_default()
+    }
+
     /// What an open file holds, by its header or by what was said.
-    pub(crate) fn look(&self, source: &OneFile) -> Result<Layout> {
+    pub(crate) fn look(&self, source: &One) -> Result<Layout> {
         let path = source.path();
         let head = read_head(source)?;
         match (self.dtype, npy::is_npy(&head)) {
@@ -162,7 +230,7 @@ impl ArrayWish {
             )),
             (None, true) => match npy::parse(path, &head, source.len()) {
                 // Rows behind those of the header are not whole yet.
-                Err(_) if crate::write::is_being_appended_to(path) => {
+                Err(_) if !is_url(path) && crate::write::is_being_appended_to(path) => {
                     npy::parse_first(path, &head, source.len())
                 }
                 layout => layout,
@@ -193,7 +261,7 @@ fn no_header(path: &Path, head: &[u8], len: u64) -> Error {
 }
 
 /// The beginning of a file: all of its header if it is a `.npy` file, else a few bytes.
-pub(crate) fn read_head(source: &OneFile) -> Result<Vec<u8>> {
+pub(crate) fn read_head(source: &One) -> Result<Vec<u8>> {
     let read = |want: usize| -> Result<Vec<u8>> {
         let want = usize::try_from(source.len()).map_or(want, |len| len.min(want));
         let mut head = vec![0; want];

@@ -5,13 +5,14 @@
 //! bytes of the file and of the index beside it, and nothing is allocated by what a header says before
 //! the file's real size agrees. No other path is ever followed.
 
+use super::unseen::Alike;
 use crate::door::{DTYPE, FORMAT, OFFSET, Words};
 use crate::error::{Error, Result};
 use crate::format::{
     CUT, Dialect, Dtype, FOREIGN_HEAD_LEN, Foreign, Kind, Wanted, check_token, datatrove, is_token, little,
     llmc, megatron, npy, shape_text, token_dtypes,
 };
-use crate::store::OneFile;
+use crate::store::{One, Storage};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,9 +59,15 @@ pub struct TokenWish {
     pub dtype: Option<Dtype>,
     /// `format=`: the files are taken for this and nothing else.
     pub dialect: Option<Dialect>,
+    /// How object stores are reached; as the environment says, unless said.
+    pub storage: Option<Storage>,
 }
 
 impl TokenWish {
+    pub(super) fn storage(&self) -> Storage {
+        self.storage.clone().unwrap_or_default()
+    }
+
     /// Refuses what no file could fulfil.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(dtype) = self.dtype.filter(|&dtype| !is_token(dtype)) {
@@ -139,7 +146,7 @@ impl Remark {
 
 /// Looks at one file.
 pub(super) fn look(candidate: &Candidate, wish: &TokenWish) -> Result<Seen> {
-    let file = match Opened::new(&candidate.path) {
+    let file = match Opened::new(&candidate.path, &wish.storage()) {
         Err(error @ Error::Io { .. }) if candidate.dialect == Some(Dialect::Megatron) => {
             return Err(error.with_hint("Megatron's index is there, and the tokens belong beside it"));
         }
@@ -151,9 +158,47 @@ pub(super) fn look(candidate: &Candidate, wish: &TokenWish) -> Result<Seen> {
     }
 }
 
+/// What an object is taken for that is called like another one and lies beside it, by its size. `None` where that does not
+/// tell.
+pub(super) fn presumed(candidate: &Candidate, like: &Seen, storage: &Storage) -> Option<Seen> {
+    let (path, like) = (&candidate.path, &like.file);
+    if path.extension() != like.path.extension() || candidate.dialect.is_some() {
+        return None;
+    }
+    let len = storage.open(path).ok()?.len(); // as it was listed
+    let width = like.dtype.itemsize() as u64;
+    let bytes = len.checked_sub(like.offset).filter(|bytes| bytes.is_multiple_of(width))?;
+    let index = match like.dialect {
+        Dialect::Megatron if candidate.index == Sibling::Present => Some(path.with_extension("idx")),
+        Dialect::Megatron => return None,
+        Dialect::Datatrove => Some(appended(path, "index")).filter(|index| storage.is_object(index)),
+        _ if candidate.index == Sibling::Present => return None,
+        _ => None,
+    };
+    if index.is_some() != like.index.is_some() {
+        return None;
+    }
+    let file = TokenFile { path: path.clone(), index, tokens: bytes / width, len, ..like.clone() };
+    Some(Seen { file, remark: None })
+}
+
+impl AsRef<Path> for Candidate {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Alike for Seen {
+    fn is_alike(&self, other: &Self) -> bool {
+        let (mine, other) = (&self.file, &other.file);
+        let index = mine.index.is_some() == other.index.is_some();
+        index && (mine.dialect, mine.dtype, mine.offset) == (other.dialect, other.dtype, other.offset)
+    }
+}
+
 /// Pieces of a file from its beginning, its middle and its end, each from a multiple of 8 on: a file may begin with
 /// padding.
-pub(super) fn sample(source: &OneFile) -> Result<Vec<Vec<u8>>> {
+pub(super) fn sample(source: &One) -> Result<Vec<Vec<u8>>> {
     let (len, piece) = (source.len(), source.len().min(PIECE));
     let read = |at: u64| {
         let at = at / 8 * 8;
@@ -174,14 +219,14 @@ pub(super) fn appended(path: &Path, extension: &str) -> PathBuf {
 
 /// A file and its first bytes.
 struct Opened {
-    source: OneFile,
+    source: One,
     head: [u8; HEAD],
     head_len: usize,
 }
 
 impl Opened {
-    fn new(path: &Path) -> Result<Self> {
-        let source = OneFile::open(path)?;
+    fn new(path: &Path, storage: &Storage) -> Result<Self> {
+        let source = One::open(path, storage)?;
         let mut head = [0; HEAD];
         let head_len = usize::try_from(source.len()).map_or(HEAD, |len| len.min(HEAD));
         source.read_exact(0, &mut head[..head_len])?;
@@ -189,9 +234,9 @@ impl Opened {
     }
 
     /// The file at `path`, or none where no file is.
-    fn beside(path: &Path) -> Result<Option<Self>> {
+    fn beside(path: &Path, storage: &Storage) -> Result<Option<Self>> {
         use io::ErrorKind::{IsADirectory, NotFound};
-        match Self::new(path) {
+        match Self::new(path, storage) {
             Err(Error::Io { source, .. }) if matches!(source.kind(), NotFound | IsADirectory) => Ok(None),
             opened => opened.map(Some),
         }
@@ -217,7 +262,7 @@ impl Opened {
     fn detect(&self, candidate: &Candidate, wish: &TokenWish) -> Result<Seen> {
         let bin = self.has_extension("bin");
         if bin && candidate.index != Sibling::Absent {
-            let index = Self::beside(&self.path().with_extension("idx"))?;
+            let index = Self::beside(&self.path().with_extension("idx"), &wish.storage())?;
             if let Some(index) = index {
                 match self.megatron(&index, wish) {
                     // An index that nobody can read means that the tokens are not nanoGPT's: they may be of any
@@ -273,9 +318,7 @@ impl Opened {
         if known.is_some() || Foreign::of_text(self.head()).is_none() {
             return Ok(known);
         }
-        // A few tokens can look like text, those in other places hardly.
-        let kinds: Vec<_> = sample(&self.source)?.iter().map(|piece| Foreign::of_text(piece)).collect();
-        Ok(if kinds.contains(&None) { None } else { kinds[0] })
+        Ok(Foreign::of_samples(&sample(&self.source)?))
     }
 
     /// As `dialect`, or an error.
@@ -292,7 +335,7 @@ impl Opened {
                         "name that, its .idx, or NAME alone",
                     ));
                 }
-                let index = Self::new(&index).map_err(|error| match error {
+                let index = Self::new(&index, &wish.storage()).map_err(|error| match error {
                     Error::Io { .. } => {
                         error.with_hint(FORMAT.is("megatron") + " needs the index beside the tokens")
                     }
@@ -419,7 +462,7 @@ impl Opened {
 
     fn datatrove(&self, wish: &TokenWish) -> Result<Seen> {
         let path = self.path();
-        let index = match Self::beside(&appended(path, "index"))? {
+        let index = match Self::beside(&appended(path, "index"), &wish.storage())? {
             Some(index) => {
                 let ends = datatrove::Index::parse(index.path(), index.len())?;
                 let tokens = ends.tokens(&|offset, out| index.source.read_exact(offset, out))?;
@@ -427,7 +470,7 @@ impl Opened {
             }
             None => None,
         };
-        let said = match Self::beside(&appended(path, "metadata"))? {
+        let said = match Self::beside(&appended(path, "metadata"), &wish.storage())? {
             Some(metadata) => {
                 let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX).min(datatrove::METADATA_LEN);
                 let mut text = vec![0; len];
@@ -490,7 +533,8 @@ impl Opened {
     }
 }
 
-fn disagree(path: &Path, said: Dtype, wished: Dtype) -> Error {
+/// That a file says another type than the user.
+pub(crate) fn disagree(path: &Path, said: Dtype, wished: Dtype) -> Error {
     Error::argument(
         Words::from(format!("{}: the file says {said}, ", path.display()))
             + DTYPE

@@ -21,6 +21,7 @@ use super::TokenFile;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, ReadAt};
 use crate::interrupt::Interrupt;
+use crate::store::Storage;
 use index::Indexed;
 use scan::Scanned;
 use std::ops::Range;
@@ -58,7 +59,15 @@ impl Documents {
     /// [`Error::Format`] for an index that is damaged, [`Error::Argument`] where only some of the files have
     /// one.
     pub fn from_index(files: &[TokenFile]) -> Result<Option<Self>> {
-        Ok(Indexed::open(files)?.map(|indexed| Self(How::Indexed(indexed))))
+        Self::from_index_in(files, &Storage::default())
+    }
+
+    /// The same of files that are in an object store.
+    ///
+    /// # Errors
+    /// As [`from_index`](Self::from_index).
+    pub fn from_index_in(files: &[TokenFile], storage: &Storage) -> Result<Option<Self>> {
+        Ok(Indexed::open(files, storage)?.map(|indexed| Self(How::Indexed(indexed))))
     }
 
     /// By an end-of-text token, in [`BUFFER`] bytes of memory and one pass over the stream.

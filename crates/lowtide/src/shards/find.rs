@@ -3,17 +3,18 @@
 //! In: names and a [`TokenWish`]. Out: every file in its order, all of one type, and what the user should
 //! be warned of. Thousands of shards are looked at in parallel, each opened once and closed again.
 
-use super::detect::{self, Remark, Seen};
+use super::detect::{self, Candidate, Remark, Seen, Sibling};
 use super::each::each;
 use super::names::{self, Named};
+use super::unseen;
 use super::{TokenFile, TokenWish};
 use crate::door::{DTYPE, FORMAT, Words};
 use crate::error::{Error, Result};
 use crate::format::{Dialect, guess};
-use crate::store::OneFile;
+use crate::store::{Check, One, is_url};
 use std::fmt::Display;
 use std::mem::discriminant;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Found {
     pub files: Vec<TokenFile>,
     /// What is not wrong but may not be what the user meant, a sentence each.
     pub warnings: Vec<Words>,
+    /// Of many objects, which ones nobody has looked at yet.
+    pub(crate) unseen: Vec<bool>,
 }
 
 /// From names (files, folders, globs, Megatron's prefixes) to the shards of one stream, in the order
@@ -43,11 +46,22 @@ pub fn find_tokens(names: &[PathBuf], wish: &TokenWish) -> Result<Found> {
     if names.is_empty() {
         return Err(Error::argument("no token files are named", "name a file, a folder, a glob or a list"));
     }
+    let storage = wish.storage();
+    unseen::list_parent(names, &storage);
     let mut meant = names::expand(names, wish)?;
     let mut warnings: Vec<Words> = meant.iter_mut().filter_map(|one| one.warning.take()).collect();
     let groups: Vec<(usize, bool)> = meant.iter().map(|one| (one.files.len(), one.each_by_name)).collect();
     let candidates: Vec<_> = meant.into_iter().flat_map(|Named { files, .. }| files).collect();
-    let seen = each(&candidates, |candidate| detect::look(candidate, wish))?;
+    let paths: Vec<PathBuf> = candidates.iter().map(|candidate| candidate.path.clone()).collect();
+    let (seen, unseen) = if unseen::are_presumable(&paths) {
+        let like = |candidate: &Candidate, like: &Seen| detect::presumed(candidate, like, &storage);
+        unseen::presume(&candidates, |candidate| detect::look(candidate, wish), like)?
+    } else {
+        storage.fetch_heads(&paths.into_iter().filter(|path| is_url(path)).collect::<Vec<_>>())?;
+        let seen = each(&candidates, |candidate| detect::look(candidate, wish))?;
+        let unseen = vec![false; seen.len()];
+        (seen, unseen)
+    };
     drop(candidates);
     let mut rest = &seen[..];
     for (len, each_by_name) in groups {
@@ -61,7 +75,24 @@ pub fn find_tokens(names: &[PathBuf], wish: &TokenWish) -> Result<Found> {
     count(&seen)?;
     warnings.extend(looks_other(&seen, wish)?);
     warnings.extend(remarks(&seen));
-    Ok(Found { files: seen.into_iter().map(|seen| seen.file).collect(), warnings })
+    Ok(Found { files: seen.into_iter().map(|seen| seen.file).collect(), warnings, unseen })
+}
+
+/// The look at an object that was put off when it was opened.
+pub(crate) fn check_tokens(file: &TokenFile, wish: &TokenWish) -> Check {
+    let (wish, has_index) = (wish.clone(), file.index.is_some());
+    let look = move |path: &Path| {
+        let index = if has_index { Sibling::Present } else { Sibling::Unknown };
+        let candidate = Candidate { path: path.to_owned(), index, dialect: None };
+        detect::look(&candidate, &wish).map(|seen| seen.file)
+    };
+    let words = |file: &TokenFile| {
+        format!(
+            "format {}, {} tokens of {} from byte {} on",
+            file.dialect, file.tokens, file.dtype, file.offset
+        )
+    };
+    unseen::check(file.clone(), look, words)
 }
 
 /// That all files have the same of something, or the first two that differ.
@@ -103,7 +134,7 @@ fn looks_other(seen: &[Seen], wish: &TokenWish) -> Result<Option<Words>> {
     if wish.dtype.is_some() {
         return Ok(None);
     }
-    let source = OneFile::open(&file.path)?;
+    let source = One::open(&file.path, &wish.storage())?;
     let mut sample = Vec::new();
     for mut piece in detect::sample(&source)? {
         piece.truncate(piece.len() / 8 * 8);

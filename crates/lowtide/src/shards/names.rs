@@ -6,12 +6,13 @@
 
 use super::TokenWish;
 use super::detect::{Candidate, Sibling};
+use super::shelf::{self, Place};
 use crate::door::Words;
 use crate::error::{Error, Result};
 use crate::format::{Dialect, Foreign, Wanted};
+use crate::store::{Storage, is_url, is_web};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -62,9 +63,9 @@ fn has(path: &Path, extension: &str) -> bool {
 }
 
 fn one(name: &Path, wish: &TokenWish) -> Result<Named> {
-    match name.metadata() {
-        Ok(meta) if meta.is_dir() => {
-            if suffixed(name, ".idx").is_file() {
+    match shelf::place(name, &wish.storage())? {
+        Place::Folder => {
+            if shelf::is_file(&suffixed(name, ".idx"), &wish.storage()) {
                 return Err(Error::argument(
                     format!(
                         "{}: this is a folder, and {}.idx makes it a prefix of Megatron's too",
@@ -76,9 +77,8 @@ fn one(name: &Path, wish: &TokenWish) -> Result<Named> {
             }
             folder(name, wish)
         }
-        Ok(_) => Ok(Named { files: vec![file(name, wish)?], each_by_name: true, warning: None }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => missing(name, wish, error),
-        Err(error) => Err(Error::io(name, "look at the file", error)),
+        Place::File => Ok(Named { files: vec![file(name, wish)?], each_by_name: true, warning: None }),
+        Place::Missing(error) => missing(name, wish, error),
     }
 }
 
@@ -111,30 +111,38 @@ fn pair(index: &Path) -> Candidate {
 }
 
 /// No such file: a prefix, a glob, or a mistake.
-fn missing(name: &Path, wish: &TokenWish, error: io::Error) -> Result<Named> {
+fn missing(name: &Path, wish: &TokenWish, error: Error) -> Result<Named> {
+    if is_url(name) && is_glob(name) {
+        return glob(name, wish); // one listing
+    }
     let index = suffixed(name, ".idx");
-    if wish.dialect.is_none_or(|dialect| dialect == Dialect::Megatron) && index.is_file() {
+    if wish.dialect.is_none_or(|dialect| dialect == Dialect::Megatron)
+        && shelf::is_file(&index, &wish.storage())
+    {
         return Ok(Named { files: vec![pair(&index)], each_by_name: true, warning: None });
     }
     if is_glob(name) {
         return glob(name, wish);
     }
-    let error = Error::io(name, "open the file", error);
     let data = suffixed(name, ".bin");
-    Err(if data.is_file() { error.with_hint(format!("there is {}", data.display())) } else { error })
+    Err(if shelf::is_file(&data, &wish.storage()) {
+        error.with_hint(format!("there is {}", data.display()))
+    } else {
+        error
+    })
 }
 
 /// Whether a name that is no file's may be a glob.
 pub(super) fn is_glob(name: &Path) -> bool {
-    name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
+    !is_web(name) && name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
 }
 
 /// The files of arrays that one name stands for: itself, or those in a folder or of a glob. `raw` ones have no header.
-pub(super) fn arrays(name: &Path, raw: bool) -> Result<Vec<PathBuf>> {
-    match name.metadata() {
-        Ok(meta) if meta.is_dir() => array_folder(name, raw),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && is_glob(name) => {
-            let found = matching(name)?;
+pub(super) fn arrays(name: &Path, raw: bool, storage: &Storage) -> Result<Vec<PathBuf>> {
+    match shelf::place(name, storage) {
+        Ok(Place::Folder) => array_folder(name, raw, storage),
+        Ok(Place::Missing(_)) if is_glob(name) => {
+            let found = shelf::matching(name, storage)?;
             let files: Vec<PathBuf> = found.iter().filter(|path| !path.is_dir()).cloned().collect();
             if files.is_empty() {
                 return Err(Error::argument(format!("{}: only folders match", name.display()), ""));
@@ -145,11 +153,11 @@ pub(super) fn arrays(name: &Path, raw: bool) -> Result<Vec<PathBuf>> {
     }
 }
 
-fn array_folder(path: &Path, raw: bool) -> Result<Vec<PathBuf>> {
-    if let Some(kind) = foreign_folder(path) {
+fn array_folder(path: &Path, raw: bool, storage: &Storage) -> Result<Vec<PathBuf>> {
+    if let Some(kind) = foreign_folder(path, storage) {
         return Err(kind.refused(path, Wanted::Array));
     }
-    let (names, folders) = listed(path)?;
+    let (names, folders) = shelf::listed(path, storage)?;
     let extensions: &[&str] = if raw { &["bin", "raw", "dat"] } else { &["npy"] };
     let of = |name: &&OsString| extensions.iter().any(|end| has(Path::new(name), end));
     let chosen: Vec<&OsString> = names.iter().filter(of).collect();
@@ -174,39 +182,22 @@ fn suffixed(name: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The kind of a folder that is neither an array nor tokens, as far as the names in it tell.
-pub(crate) fn foreign_folder(path: &Path) -> Option<Foreign> {
-    let names: Vec<OsString> = path.read_dir().ok()?.flatten().map(|entry| entry.file_name()).collect();
+pub(crate) fn foreign_folder(path: &Path, storage: &Storage) -> Option<Foreign> {
+    let names: Vec<OsString> = if is_url(path) {
+        shelf::listed(path, storage).ok()?.0
+    } else {
+        path.read_dir().ok()?.flatten().map(|entry| entry.file_name()).collect()
+    };
     Foreign::of_folder(names.iter().map(OsString::as_os_str))
 }
 
-/// The names of the files in a folder, sorted, and whether there are folders in it.
-fn listed(path: &Path) -> Result<(Vec<OsString>, bool)> {
-    let failed = |error| Error::io(path, "list the folder", error);
-    let (mut names, mut folders) = (Vec::new(), false);
-    for entry in path.read_dir().map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        if name.as_bytes().starts_with(b".") {
-            continue;
-        }
-        // A link may lead to a file: a download cache is full of those.
-        if entry.file_type().map_err(failed)?.is_dir() {
-            folders = true;
-        } else {
-            names.push(name);
-        }
-    }
-    names.sort_unstable();
-    Ok((names, folders))
-}
-
 fn folder(path: &Path, wish: &TokenWish) -> Result<Named> {
-    let (names, folders) = listed(path)?;
+    let (names, folders) = shelf::listed(path, &wish.storage())?;
     let extensions: &[&str] = wish.dialect.map_or(&["bin", "npy", "ds"], Dialect::extensions);
     let chosen: Vec<&OsString> =
         names.iter().filter(|name| extensions.iter().any(|end| has(Path::new(name), end))).collect();
     if chosen.is_empty() {
-        if let Some(kind) = foreign_folder(path) {
+        if let Some(kind) = foreign_folder(path, &wish.storage()) {
             return Err(kind.refused(path, Wanted::Tokens));
         }
         let ends: Vec<String> = extensions.iter().map(|end| format!(".{end}")).collect();
@@ -254,45 +245,14 @@ fn refuse_mixed_parts(path: &Path, names: &[&OsString], what: &str) -> Result<()
     }
 }
 
-/// What a glob matches, sorted: at least one name.
-fn matching(pattern: &Path) -> Result<Vec<PathBuf>> {
-    let wrong = |what: &str, hint: &str| {
-        Err(Error::argument(format!("{}: {what}", pattern.display()), hint.to_owned()))
-    };
-    let Some(text) = pattern.to_str() else {
-        return wrong("a glob must be UTF-8", "name the files instead");
-    };
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
-    let paths = match glob::glob_with(text, options) {
-        Ok(paths) => paths,
-        Err(error) => return wrong(&format!("not a glob: {}", error.msg), ""),
-    };
-    let mut found = Vec::new();
-    for path in paths {
-        // A folder that cannot be read must not silently lose its shards.
-        found.push(path.map_err(|error| {
-            let path = error.path().to_owned();
-            Error::io(&path, "list the folder", error)
-        })?);
-    }
-    if found.is_empty() {
-        return wrong("no file matches", "");
-    }
-    found.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
-    Ok(found)
-}
-
 fn glob(pattern: &Path, wish: &TokenWish) -> Result<Named> {
-    let found = matching(pattern)?;
+    let found = shelf::matching(pattern, &wish.storage())?;
     let matched = |path: &Path| found.binary_search_by(|one| one.as_os_str().cmp(path.as_os_str())).is_ok();
     let beside = |path: &Path| BESIDE.iter().any(|end| has(path, end));
     let mut files = Vec::new();
     for path in &found {
-        if has(path, "idx") && !matched(&path.with_extension("bin")) && path.is_file() {
+        if has(path, "idx") && !matched(&path.with_extension("bin")) && shelf::is_file(path, &wish.storage())
+        {
             files.push(file(path, wish)?);
         } else if !beside(path) && !path.is_dir() {
             let index = if has(path, "bin") && matched(&path.with_extension("idx")) {

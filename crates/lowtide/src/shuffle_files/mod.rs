@@ -5,15 +5,19 @@
 //! comes out is a function of the rows and the seed alone, so it is the same, byte for byte.
 
 mod pages;
+mod shared;
 mod work;
+
+pub use shared::{Shared, Unit};
 
 use crate::array::Array;
 use crate::door::{OVERWRITE, Words};
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
 use crate::interrupt::Interrupt;
-use crate::sort::{Folder, State};
-use crate::write::{Existing, name_as};
+use crate::sort::Folder;
+use crate::store::{Original, is_url};
+use crate::write::{Existing, Far, Staged, name_as};
 use crate::zip::Zip;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -57,6 +61,8 @@ pub enum SortStep {
     Runs,
     /// The new files.
     Rows,
+    /// What is whole goes to an object store.
+    Sending,
 }
 
 /// What a shuffle of files has made.
@@ -81,12 +87,51 @@ impl ShuffleFiles {
     pub fn run(&self, progress: &mut dyn FnMut(Sorting), interrupt: Interrupt<'_>) -> Result<Shuffled> {
         self.check()?;
         let first = self.outputs.first().ok_or_else(|| Error::argument("there is nothing to shuffle", ""))?;
+        if is_url(first) {
+            return self.run_far(&Far::default(), progress, interrupt);
+        }
         let (folder, print) = (Folder::beside(first)?, self.print()?);
         let answer = self.run_in(&folder, &print, progress, interrupt);
         if answer.is_ok() || !folder.has_state() {
             folder.remove()?; // whole, or refused before anything was done
         }
         answer
+    }
+
+    /// The same for outputs that are addresses: files are made in a folder of this machine, and sent when all are whole.
+    /// Killed at any moment, the next call goes on, and sends nothing twice.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and as the store has it.
+    pub fn run_far(
+        &self,
+        far: &Far,
+        progress: &mut dyn FnMut(Sorting),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Shuffled> {
+        self.check()?;
+        let first = self.outputs.first().ok_or_else(|| Error::argument("there is nothing to shuffle", ""))?;
+        self.outputs.iter().try_for_each(|url| self.is_another(url))?;
+        let staged = Staged::open(far, first, self.arrays[0].budget())?;
+        self.outputs.iter().try_for_each(|url| staged.may_write(url, self.existing))?;
+        let local = |url: &PathBuf| Some(staged.files().join(url.file_name()?));
+        let nameless = || Error::argument("an address names no object", "such as s3://bucket/rows.npy");
+        let outputs = self.outputs.iter().map(local).collect::<Option<Vec<_>>>().ok_or_else(nameless)?;
+        let here = Self { outputs, existing: Existing::Replace, ..self.clone() };
+        let print = here.print()?;
+        let bytes = self.arrays.iter().map(Array::nbytes).sum();
+        let (rows, mut before) = (self.arrays[0].rows(), 2 * bytes);
+        if !staged.has_made(&print, &here.outputs) {
+            before = here.run(progress, interrupt)?.before;
+            staged.note_made(&print)?;
+        }
+        let pairs: Vec<_> = here.outputs.into_iter().zip(self.outputs.clone()).collect();
+        let mut tell = |written, total| {
+            progress(Sorting { step: SortStep::Sending, written, total, before: 0, passes: 2 });
+        };
+        staged.send(&pairs, self.existing, &mut tell, interrupt)?;
+        staged.remove()?;
+        Ok(Shuffled { files: self.outputs.clone(), rows, bytes, before })
     }
 
     fn run_in(
@@ -98,7 +143,8 @@ impl ShuffleFiles {
     ) -> Result<Shuffled> {
         let (rows, bytes) = (self.arrays[0].rows(), self.arrays.iter().map(Array::nbytes).sum());
         let state = folder.state(print);
-        let before = if state.as_ref().is_some_and(|state| self.is_whole(folder, state)) {
+        let names: Vec<PathBuf> = (0..self.outputs.len()).map(|index| folder.file(index, "new")).collect();
+        let before = if state.as_ref().is_some_and(|state| self.is_whole(&names, state.whole.as_ref())) {
             2 * bytes
         } else {
             self.outputs.iter().try_for_each(|output| self.may_write(output))?;
@@ -108,27 +154,30 @@ impl ShuffleFiles {
             files.run(&|| self.unchanged(folder, print), progress, interrupt)?;
             before
         };
-        for (index, output) in self.outputs.iter().enumerate() {
-            let made = folder.file(index, "new");
-            // One that has its name already got it from an earlier call.
-            if made.exists() {
-                name_as(&made, output, self.existing)?;
-            }
-        }
+        self.name(&names)?;
         Ok(Shuffled { files: self.outputs.clone(), rows, bytes, before })
     }
 
+    /// Gives the new files their names.
+    fn name(&self, made: &[PathBuf]) -> Result<()> {
+        for (made, output) in made.iter().zip(&self.outputs) {
+            // One that has its name already got it from an earlier call.
+            if made.exists() {
+                name_as(made, output, self.existing)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether an earlier call has made all files, and each of them is there, under its name or waiting for it.
-    fn is_whole(&self, folder: &Folder, state: &State) -> bool {
-        let Some(ids) = &state.whole else { return false };
+    fn is_whole(&self, made: &[PathBuf], ids: Option<&Vec<(u64, u64)>>) -> bool {
+        let Some(ids) = ids else { return false };
         let is = |path: &Path, id| {
             std::fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == id)
         };
-        let made = ids.iter().zip(&self.outputs).enumerate();
+        let all = ids.iter().zip(made).zip(&self.outputs);
         ids.len() == self.outputs.len()
-            && made
-                .into_iter()
-                .all(|(index, (&id, output))| is(&folder.file(index, "new"), id) || is(output, id))
+            && all.into_iter().all(|((&id, made), output)| is(made, id) || is(output, id))
     }
 
     /// Bytes that are needed on the disk beside what is there: the new files, and as much again until they are whole.
@@ -169,21 +218,33 @@ impl ShuffleFiles {
         Ok(())
     }
 
+    /// That an output is none of what is read: half written, that would be lost; replaced, it would be shuffled twice by
+    /// whoever goes on after a kill.
+    fn is_another(&self, output: &Path) -> Result<()> {
+        let there = std::fs::metadata(output);
+        let (mut same, id) = (false, |meta: &Metadata| (meta.dev(), meta.ino()));
+        self.each_original(&mut |path, original| {
+            same |= match original {
+                Original::File(meta) => there.as_ref().is_ok_and(|there| id(&meta) == id(there)),
+                Original::Object(_) => path == output,
+            };
+        })?;
+        if !same {
+            return Ok(());
+        }
+        let error = std::io::Error::from_raw_os_error(libc::EEXIST);
+        let hint = "the result takes another name than what it is made of";
+        Err(Error::io(output, "write the file", error).with_hint(Words::from(hint)))
+    }
+
     fn may_write(&self, output: &Path) -> Result<()> {
         let refused = |error, hint: Words| {
             let error = std::io::Error::from_raw_os_error(error);
             Err(Error::io(output, "write the file", error).with_hint(hint))
         };
         let refuse = |error, hint: &'static str| refused(error, hint.into());
-        let there = std::fs::metadata(output);
-        if let Ok(there) = &there {
-            let (mut same, id) = (false, |meta: &Metadata| (meta.dev(), meta.ino()));
-            self.each_file(&mut |_, meta| same |= id(meta) == id(there))?;
-            if same {
-                return refuse(libc::EEXIST, "the result takes another name than what it is made of");
-            }
-        }
-        match (there, std::fs::symlink_metadata(output), self.existing) {
+        self.is_another(output)?;
+        match (std::fs::metadata(output), std::fs::symlink_metadata(output), self.existing) {
             (Ok(meta), ..) if meta.is_dir() => refuse(libc::EISDIR, "name a file in it"),
             (Ok(meta), ..) if !meta.is_file() => {
                 refuse(libc::EINVAL, "this is no regular file, and cannot be replaced")
@@ -195,12 +256,9 @@ impl ShuffleFiles {
         }
     }
 
-    /// All files that are read, as they are now.
-    fn each_file(&self, f: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
-        for array in &self.arrays {
-            array.data().source()?.each_file(f)?;
-        }
-        Ok(())
+    /// All that is read, as it is now.
+    fn each_original(&self, f: &mut dyn FnMut(&Path, Original)) -> Result<()> {
+        self.arrays.iter().try_for_each(|array| array.data().source()?.each_original(f))
     }
 
     /// Stands for what is made: the files as they are now, the order, and the names.
@@ -219,9 +277,12 @@ impl ShuffleFiles {
                 array.fingerprint()?
             ));
         }
-        self.each_file(&mut |path, meta| {
-            let (size, changed) = (meta.len(), (meta.mtime(), meta.mtime_nsec()));
-            text(&format!("{} {} {} {size} {changed:?}", path.display(), meta.dev(), meta.ino()));
+        self.each_original(&mut |path, original| match original {
+            Original::File(meta) => {
+                let (size, changed) = (meta.len(), (meta.mtime(), meta.mtime_nsec()));
+                text(&format!("{} {} {} {size} {changed:?}", path.display(), meta.dev(), meta.ino()));
+            }
+            Original::Object(identity) => text(&identity),
         })?;
         Ok(print.finalize().to_hex()[..32].to_owned())
     }

@@ -12,6 +12,8 @@ pub(super) struct Output {
     /// What stands before the rows.
     pub(super) header: Vec<u8>,
     pub(super) row: usize,
+    /// Whoever writes rows writes from one multiple of this to another.
+    pub(super) align: u64,
 }
 
 impl Output {
@@ -27,7 +29,7 @@ impl Output {
 
     /// What stands on the page of a row before it; whole pages before that are written, if they are the header's.
     pub(super) fn head(&self, row: u64) -> Result<Vec<u8>> {
-        let (at, align) = (self.at(row), self.file.align());
+        let (at, align) = (self.at(row), self.align);
         let first = at / align * align;
         let lead = usize::try_from(at - first).unwrap_or(0);
         if row > 0 {
@@ -46,7 +48,7 @@ impl Output {
 
     /// Memory for so many rows, wherever they begin on a page.
     pub(super) fn sheet(&self, budget: &Budget, rows: u64) -> Result<Sheet> {
-        let align = usize::try_from(self.file.align()).unwrap_or(1);
+        let align = usize::try_from(self.align).unwrap_or(1);
         let len = usize::try_from(rows).ok().and_then(|rows| rows.checked_mul(self.row));
         let len = len.and_then(|len| len.checked_next_multiple_of(align)?.checked_add(align));
         let len = len.ok_or(Error::Memory { needs: u64::MAX })?;
@@ -72,7 +74,7 @@ pub(super) struct Sheet {
 impl Sheet {
     /// Turns to other rows: where they go.
     pub(super) fn turn(&mut self, output: &Output, row: u64, rows: usize) -> &mut [u8] {
-        let (at, align) = (output.at(row), output.file.align());
+        let (at, align) = (output.at(row), output.align);
         self.first = at / align * align;
         self.lead = usize::try_from(at - self.first).unwrap_or(0);
         self.len = rows * output.row;
@@ -92,8 +94,15 @@ impl Sheet {
 
     /// Writes whole pages; what is behind the rows on the last one is written over by those that follow, or cut.
     pub(super) fn write(&self, output: &Output, interrupt: Interrupt<'_>) -> Result<()> {
-        let align = usize::try_from(output.file.align()).unwrap_or(1);
+        let align = usize::try_from(output.align).unwrap_or(1);
         let len = (self.lead + self.len).next_multiple_of(align).min(self.block.len());
+        output.file.write(&self.block[..len], self.first, interrupt)
+    }
+
+    /// Writes the pages that the rows fill to their end; the last one is for whoever has the rows that follow.
+    pub(super) fn write_full(&self, output: &Output, interrupt: Interrupt<'_>) -> Result<()> {
+        let align = usize::try_from(output.align).unwrap_or(1);
+        let len = (self.lead + self.len) / align * align;
         output.file.write(&self.block[..len], self.first, interrupt)
     }
 }

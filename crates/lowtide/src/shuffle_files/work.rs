@@ -74,11 +74,7 @@ impl<'f> Files<'f> {
         let shares: Vec<Share> = shares(&inputs);
         let rows = arrays[0].rows();
         let most = bucket_rows(rows, &shares, sys::page() as u64);
-        let headers = arrays.iter().zip(&shuffle.outputs).map(|(array, output)| {
-            let npy = output.extension().is_some_and(|extension| extension == "npy");
-            if npy { format::npy::header(array.dtype(), array.shape(), AxisOrder::C) } else { Ok(Vec::new()) }
-        });
-        let headers = headers.collect::<Result<Vec<_>>>()?;
+        let headers = headers(shuffle)?;
         let row_bytes: Vec<usize> = arrays.iter().map(Array::row_bytes).collect();
         let holds = |state: &State| {
             let (run_rows, new_rows) = (state.next, state.buckets.saturating_mul(state.batch).min(rows));
@@ -103,7 +99,7 @@ impl<'f> Files<'f> {
         let task = Task::new(Arc::new(job), order, 0, layout);
         let output = |(index, (header, &row)): (usize, (Vec<u8>, &usize))| {
             let file = Scratch::named(&folder.file(index, "new"), Whose::Everybodys)?;
-            Ok(Output { file, header, row })
+            Ok(Output { align: file.align(), file, header, row })
         };
         let outputs =
             headers.into_iter().zip(&row_bytes).enumerate().map(output).collect::<Result<Vec<_>>>()?;
@@ -223,6 +219,15 @@ impl<'f> Files<'f> {
         }
         Ok(())
     }
+}
+
+/// What stands before the rows of each new file.
+pub(super) fn headers(shuffle: &ShuffleFiles) -> Result<Vec<Vec<u8>>> {
+    let header = |(array, output): (&Array, &std::path::PathBuf)| {
+        let npy = output.extension().is_some_and(|extension| extension == "npy");
+        if npy { format::npy::header(array.dtype(), array.shape(), AxisOrder::C) } else { Ok(Vec::new()) }
+    };
+    shuffle.arrays.iter().zip(&shuffle.outputs).map(header).collect()
 }
 
 /// Bytes of one bucket in one run.

@@ -120,6 +120,13 @@ impl Runs {
         Self { first: Vec::new(), files, ends, next: 0 }
     }
 
+    /// Files with runs that were written before: the first row of each, and for every file where it begins there.
+    pub(crate) fn placed(files: Vec<Scratch>, first: Vec<u64>, starts: Vec<Vec<u64>>, next: u64) -> Self {
+        let mut runs = Self::over(files);
+        runs.files.iter_mut().zip(starts).for_each(|((_, all), starts)| *all = starts);
+        Self { first, next, ..runs }
+    }
+
     /// Runs that were written before, of all rows from each `first` up to the next one, and up to `next`.
     pub(crate) fn resume(&mut self, first: &[u64], next: u64, rows: &[usize]) {
         for (at, &begin) in first.iter().enumerate() {
@@ -184,6 +191,8 @@ struct Run {
     buffers: Vec<Buffer>,
     /// How many rows it has room for.
     room: usize,
+    /// How many of its rows stand before those of each bucket.
+    begins: Vec<u32>,
 }
 
 impl Run {
@@ -237,6 +246,7 @@ impl Run {
         for count in &mut counts {
             (*count, place) = (place, place + *count);
         }
+        self.begins.clone_from(&counts);
         for (_, bucket) in &mut self.kept {
             let place = &mut counts[*bucket as usize];
             *bucket = *place;
@@ -293,10 +303,11 @@ struct Piece {
 }
 
 impl Reading {
-    fn from(task: &Task, row: u64) -> Result<Self> {
-        let rows = task.order.len();
-        let steps = Shard::ALONE.steps(rows, row, task.layout.piece_rows, LastStep::Split)?;
-        let (inputs, pass) = (task.job.inputs.clone(), Pass::Sequential(Sequential::new(rows)));
+    fn of(task: &Task, rows: Range<u64>) -> Result<Self> {
+        let row = rows.start;
+        let steps = Shard::ALONE.steps(rows.end, row, task.layout.piece_rows, LastStep::Split)?;
+        let pass = Pass::Sequential(Sequential::new(task.order.len()));
+        let inputs = task.job.inputs.clone();
         let ahead = Ahead::new(Job { inputs, pass, steps, ahead: task.layout.ahead })?;
         Ok(Self { ahead, piece: Piece { rows: row..row, blocks: Vec::new() } })
     }
@@ -350,7 +361,7 @@ pub(crate) fn distribute(
     // The lists of rows; where the budget is in others' hands they are made all the same.
     let listed: usize = free.iter().map(|run| run.room).sum();
     let _lists = task.job.inputs[0].budget().lease(listed as u64 * KEPT_BYTES);
-    let mut reading = Reading::from(task, runs.next)?;
+    let mut reading = Reading::of(task, runs.next..rows)?;
     let mut full: Option<(Run, Vec<u64>)> = None;
     loop {
         let mut filling = if runs.next < rows { free.pop() } else { None };
@@ -381,4 +392,30 @@ pub(crate) fn distribute(
             (run, at)
         });
     }
+}
+
+/// Sorts some rows by themselves, as one run, and writes it at its places in files that have room for it. How many of its
+/// rows stand before those of each bucket.
+pub(crate) fn distribute_one(
+    task: &Task,
+    files: Vec<Scratch>,
+    rows: Range<u64>,
+    places: &[u64],
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<u32>> {
+    let runs = Runs::over(files);
+    let room = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
+    let budget = task.job.inputs[0].budget();
+    let mut run = Run::new(task, &runs, room)?.ok_or_else(|| Error::Budget {
+        what: "sorting rows on the disk".into(),
+        needs: task.job.inputs.iter().map(|input| input.rows.bytes(room as u64) as u64).sum(),
+        limit: budget.available(),
+        hint: Words::from("a larger ") + BUDGET,
+    })?;
+    let _list = budget.lease(room as u64 * KEPT_BYTES);
+    run.plan(task, rows.start);
+    run.fill(&mut Reading::of(task, rows)?, interrupt)?;
+    run.write(&runs.files, places, interrupt)?;
+    runs.files.iter().try_for_each(|(file, _)| file.sync())?;
+    Ok(run.begins)
 }

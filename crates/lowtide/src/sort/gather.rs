@@ -4,6 +4,7 @@
 //! run lie in it in the order of their buckets, so all that is kept of a run is how far it was taken.
 
 use super::distribute::{Runs, Task, distribute};
+use super::next::NextEpoch;
 use super::plan::{self, Extent, Part, bounce};
 use super::scratch::Scratch;
 use crate::budget::Lease;
@@ -23,6 +24,7 @@ use crate::store::{Read, Source};
 use crate::sys::far::Far;
 use crate::sys::{self, crew, locked};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -51,13 +53,17 @@ pub(crate) struct Sorted {
     pub(crate) way: Way,
     /// The bucket that comes next, where it was planned while the last one was read.
     planned: Option<Bucket>,
+    /// No bucket from this one on is taken.
+    until: u64,
 }
 
 /// Sorts, and then reads bucket by bucket.
 #[derive(Debug)]
 pub(crate) struct Gather {
-    task: Task,
+    task: Arc<Task>,
     folder: PathBuf,
+    /// An earlier epoch has begun to make the runs.
+    begun: Option<NextEpoch>,
     /// Where runs are written, and then read.
     runs: Option<Runs>,
     sorted: Option<Sorted>,
@@ -79,8 +85,13 @@ impl Produce for Gather {
 }
 
 impl Gather {
-    pub(crate) fn new(task: Task, folder: PathBuf, why: String) -> Self {
-        Self { task, folder, runs: None, sorted: None, next: 0, why, uncounted: None }
+    pub(crate) fn new(task: Arc<Task>, folder: PathBuf, why: String) -> Self {
+        Self { task, folder, begun: None, runs: None, sorted: None, next: 0, why, uncounted: None }
+    }
+
+    /// The same, of which the runs are being made, or were.
+    pub(crate) fn after(self, begun: NextEpoch) -> Self {
+        Self { begun: Some(begun), ..self }
     }
 
     fn bucket(&mut self, interrupt: Interrupt<'_>) -> Result<Group> {
@@ -89,6 +100,10 @@ impl Gather {
         self.uncounted = self.uncounted.take().or_else(|| budget.lease(plan::uncounted(budget.limit())));
         let closed = || self.task.job.inputs.iter().try_for_each(|input| input.data.stop(interrupt));
         if self.sorted.is_none() {
+            if let Some(begun) = &mut self.begun {
+                self.runs = begun.runs(&closed)?;
+                self.begun = None;
+            }
             let mut runs = match self.runs.take() {
                 Some(runs) => runs,
                 None => Runs::new(&self.task, &self.folder)?,
@@ -111,7 +126,7 @@ impl Gather {
         }
         sorted.take(task, next, &mut into, &closed)?;
         let (way, why) = (sorted.way, self.why.clone());
-        let choice = Choice { way, cache: Cache::Drop, sure: Sure::Certain, first: None, why };
+        let choice = Choice { way, cache: Cache::Drop, sure: Sure::Certain, found: None, first: None, why };
         self.next += 1;
         if self.next == task.layout.buckets {
             self.sorted = None; // its space is free as soon as nothing is left to read
@@ -152,7 +167,30 @@ impl Sorted {
             Ok(lanes) => (Way::Direct, lanes),
             Err(_) => (Way::Read, lanes(Way::Read)?),
         };
-        Ok(Self { taken: vec![0; runs.first.len()], lanes, way, runs, planned: None })
+        Ok(Self {
+            taken: vec![0; runs.first.len()],
+            lanes,
+            way,
+            runs,
+            planned: None,
+            until: task.layout.buckets,
+        })
+    }
+
+    /// Turns to one bucket alone, of which others know how many rows stand before it in every run, and how many up to
+    /// its end.
+    pub(crate) fn only(&mut self, task: &Task, bucket: u64, rows: &[Range<u64>]) -> Result<()> {
+        let planned = self.plan(task, bucket)?;
+        let same =
+            |(rows, &count): (&Range<u64>, &usize)| rows.end.checked_sub(rows.start) == Some(count as u64);
+        if rows.len() != planned.counts.len() || !rows.iter().zip(&planned.counts).all(same) {
+            return Err(Error::Bug {
+                what: format!("the runs have other rows of bucket {bucket} than they should"),
+            });
+        }
+        self.taken = rows.iter().map(|rows| rows.start).collect();
+        (self.planned, self.until) = (Some(planned), bucket + 1);
+        Ok(())
     }
 
     /// Goes past the buckets before this one: they were taken before.
@@ -177,7 +215,7 @@ impl Sorted {
             None => self.plan(task, number)?,
         };
         let read = || self.read(task, &bucket, into, interrupt);
-        let plan = || (number + 1 < task.layout.buckets).then(|| self.plan(task, number + 1));
+        let plan = || (number + 1 < self.until).then(|| self.plan(task, number + 1));
         let (read, plan) = crew::both(read, plan);
         if let Err(error) = read.unwrap_or(Err(Error::Interrupted)) {
             self.planned = Some(bucket);

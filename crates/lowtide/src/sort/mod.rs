@@ -3,16 +3,19 @@
 //! A row read by itself costs a request; rows that are sorted cost two reads and one write of the whole, in order. Row i
 //! goes to position π⁻¹(i) of the very permutation that a pass without a scratch folder goes through, so both give the
 //! same rows in the same order. [`plan`] is the arithmetic; [`distribute`] reads the file once and writes runs into
-//! [`scratch`] files; [`gather`] reads those, and makes groups of chunks as the engine's reader does.
+//! [`scratch`] files; [`gather`] reads those, and makes groups of chunks as the engine's reader does. Where epoch follows
+//! epoch, [`next`] sorts one while another is taken.
 
 mod distribute;
 mod gather;
+mod next;
 pub(crate) mod plan;
 mod scratch;
 mod work;
 
-pub(crate) use distribute::{Runs, Task, distribute};
+pub(crate) use distribute::{Runs, Task, distribute, distribute_one};
 pub(crate) use gather::Sorted;
+pub(crate) use next::NextEpoch;
 pub(crate) use scratch::{Scratch, Whose, has_room};
 pub(crate) use work::{Folder, State};
 
@@ -34,6 +37,17 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Which part of a budget some work has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Portion {
+    /// All of it: nothing else is done.
+    All,
+    /// Reading runs, while others are made.
+    Read,
+    /// Making runs, while others are read.
+    Made,
+}
+
 /// The chunks of a job: as they are read, or sorted on a disk first.
 #[derive(Debug)]
 pub(crate) enum Coming {
@@ -42,10 +56,11 @@ pub(crate) enum Coming {
 }
 
 impl Coming {
-    /// Sorted in `scratch` first, where that is named and there is something to sort.
-    pub(crate) fn new(job: Job, scratch: Option<&Path>) -> Result<Self> {
+    /// Sorted in `scratch` first, where that is named and there is something to sort; `reading` says whether others will
+    /// be sorted meanwhile.
+    pub(crate) fn new(job: Job, scratch: Option<&Path>, reading: Portion) -> Result<Self> {
         let Some(folder) = scratch else { return Ok(Self::Read(Box::new(Ahead::new(job)?))) };
-        match SortedFirst::new(job, folder)? {
+        match SortedFirst::new(job, folder, reading)? {
             Ok(sorted) => Ok(Self::Sorted(Box::new(sorted))),
             Err(job) => Ok(Self::Read(Box::new(Ahead::new(job)?))),
         }
@@ -78,6 +93,39 @@ impl Coming {
         }
     }
 
+    /// Whether this is the time to begin with the next epoch.
+    pub(crate) fn can_go_ahead(&self) -> bool {
+        matches!(self, Self::Sorted(sorted) if sorted.reading == Portion::Read && sorted.next.is_none())
+    }
+
+    /// Begins with the next epoch, where that can be done well; where it cannot, nobody asks again.
+    pub(crate) fn go_ahead(&mut self, job: Job) {
+        let Self::Sorted(sorted) = self else { return };
+        sorted.next = NextEpoch::begin(job, &sorted.folder);
+        match &sorted.next {
+            Some(next) => sorted.choice.why += &meanwhile(next),
+            None => sorted.reading = Portion::All,
+        }
+    }
+
+    /// What was begun.
+    pub(crate) fn next_epoch(&mut self) -> Option<NextEpoch> {
+        match self {
+            Self::Sorted(sorted) => sorted.next.take(),
+            Self::Read(_) => None,
+        }
+    }
+
+    /// Goes through an epoch that was begun before.
+    pub(crate) fn go_on_with(&mut self, next: NextEpoch) {
+        if let Self::Sorted(sorted) = self {
+            sorted.job = next.task().job.clone();
+            let why = sorted.choice.why.clone();
+            sorted.gather =
+                Prefetch::new(Gather::new(next.task().clone(), sorted.folder.clone(), why).after(next));
+        }
+    }
+
     /// How many chunks were taken.
     pub(crate) fn taken(&self) -> u64 {
         match self {
@@ -104,20 +152,24 @@ pub(crate) struct SortedFirst {
     ready: VecDeque<Vec<Block>>,
     gather: Prefetch<Gather>,
     choice: Choice,
+    /// Which part of the budget it reads with.
+    reading: Portion,
+    next: Option<NextEpoch>,
 }
 
 impl SortedFirst {
     /// Gives the job back where there is nothing to sort: no rows, rows of no bytes, or rows of which none fits in a
     /// run; those come as quickly one by one.
-    fn new(job: Job, folder: &Path) -> Result<std::result::Result<Self, Job>> {
-        let Some((order, layout)) = layout(&job, 0) else { return Ok(Err(job)) };
+    fn new(job: Job, folder: &Path, reading: Portion) -> Result<std::result::Result<Self, Job>> {
+        let Some((order, layout)) = layout(&job, 0, reading, Portion::All) else { return Ok(Err(job)) };
         let first = job.inputs.first().ok_or_else(no_inputs)?.choose(Visit::Sequential)?;
         let job = Arc::new(job);
-        let task = Task::new(job.clone(), order, 0, layout);
+        let task = Arc::new(Task::new(job.clone(), order, 0, layout));
         scratch::has_room(folder, needs(&task))?;
         let choice = Choice { why: why(&task, folder, &first), ..first };
-        let gather = Prefetch::new(Gather::new(task, folder.to_owned(), choice.why.clone()));
-        Ok(Ok(Self { job, folder: folder.to_owned(), taken: 0, ready: VecDeque::new(), gather, choice }))
+        let (folder, ready) = (folder.to_owned(), VecDeque::new());
+        let gather = Prefetch::new(Gather::new(task, folder.clone(), choice.why.clone()));
+        Ok(Ok(Self { job, folder, taken: 0, ready, gather, choice, reading, next: None }))
     }
 
     fn next(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Vec<Block>>> {
@@ -133,7 +185,10 @@ impl SortedFirst {
         }
         if self.ready.is_empty() {
             match self.gather.next(Pace::Ahead, interrupt)? {
-                Ok(group) => (self.ready, self.choice) = (group.chunks, group.choice),
+                Ok(group) => {
+                    (self.ready, self.choice) = (group.chunks, group.choice);
+                    self.choice.why += &self.next.as_ref().map_or_else(String::new, meanwhile);
+                }
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -144,15 +199,22 @@ impl SortedFirst {
 
     /// Begins with the chunk that comes next.
     fn begin(&mut self) {
-        if let Some((order, layout)) = layout(&self.job, self.taken) {
-            let task = Task::new(self.job.clone(), order, self.taken, layout);
+        self.next = None;
+        if let Some((order, layout)) = layout(&self.job, self.taken, self.reading, Portion::All) {
+            let task = Arc::new(Task::new(self.job.clone(), order, self.taken, layout));
             self.gather = Prefetch::new(Gather::new(task, self.folder.clone(), self.choice.why.clone()));
         }
     }
 }
 
-/// The order of a job's rows, and how they are sorted from step `first` on; `None` where there is nothing to sort.
-fn layout(job: &Job, first: u64) -> Option<(Permutation, Layout)> {
+/// What is done beside.
+fn meanwhile(next: &NextEpoch) -> String {
+    format!("; the next epoch is sorted meanwhile, in {} more of it", human(next.bytes()))
+}
+
+/// The order of a job's rows, and how they are sorted from step `first` on, with these parts of the budget for reading and
+/// for making runs; `None` where there is nothing to sort.
+fn layout(job: &Job, first: u64, reading: Portion, making: Portion) -> Option<(Permutation, Layout)> {
     let Pass::Exact(order) = &job.pass else { return None };
     let shares = shares(&job.inputs);
     let steps = &job.steps;
@@ -160,8 +222,9 @@ fn layout(job: &Job, first: u64) -> Option<(Permutation, Layout)> {
     if rows == 0 || shares.iter().any(|share| share.row == 0) {
         return None;
     }
-    let layout = Layout::new(Work { rows, steps: count, batch: steps.batch() }, &shares)?;
-    Some((order.clone(), layout))
+    let part = |portion: Portion| shares.iter().map(|&share| portion.of(share)).collect::<Vec<_>>();
+    let work = Work { rows, steps: count, batch: steps.batch() };
+    Some((order.clone(), Layout::divided(work, &part(reading), &part(making))?))
 }
 
 /// Rows and budgets of inputs, each budget divided among those that share it.
@@ -192,12 +255,20 @@ fn needs(task: &Task) -> u64 {
     task.job.inputs.iter().map(one).sum()
 }
 
+/// Bytes of so many rows of all inputs.
+fn bytes(task: &Task, rows: u64) -> u64 {
+    task.job.inputs.iter().map(|input| input.rows.bytes(rows) as u64).sum()
+}
+
+/// About how many bytes of a run are in one bucket.
+fn piece(task: &Task) -> u64 {
+    bytes(task, task.rows()) / task.layout.runs(task.rows()).max(1) / task.layout.buckets.max(1)
+}
+
 /// What is done, and what it costs, in words.
 fn why(task: &Task, folder: &Path, first: &Choice) -> String {
-    let bytes = |rows: u64| task.job.inputs.iter().map(|input| input.rows.bytes(rows) as u64).sum::<u64>();
-    let (all, mine) = (bytes(task.order.len()), bytes(task.rows()));
-    let (runs, buckets) = (task.layout.runs(task.rows()), task.layout.buckets);
-    let piece = mine / runs.max(1) / buckets.max(1);
+    let (all, mine) = (bytes(task, task.order.len()), bytes(task, task.rows()));
+    let (runs, buckets, piece) = (task.layout.runs(task.rows()), task.layout.buckets, piece(task));
     let sizes = match piece {
         // One row of few: there is nothing to be sorted.
         _ if piece >= plan::SHORT || runs <= 1 || buckets <= 1 => "all of it in large requests".to_owned(),

@@ -117,14 +117,19 @@ pub(crate) fn parts(
 impl Layout {
     /// `None` where not even one row fits in a run: rows of that size are read as quickly one by one.
     pub(crate) fn new(work: Work, inputs: &[Share]) -> Option<Self> {
-        let least = |of: &dyn Fn(&Share, bool) -> u64| {
+        Self::divided(work, inputs, inputs)
+    }
+
+    /// The same, with other shares for reading runs than for making them.
+    pub(crate) fn divided(work: Work, reading: &[Share], making: &[Share]) -> Option<Self> {
+        let least = |inputs: &[Share], of: &dyn Fn(&Share, bool) -> u64| {
             inputs.iter().enumerate().map(|(index, input)| of(input, index == 0)).min()
         };
-        let run_rows = least(&|input, first| {
+        let run_rows = least(making, &|input, first| {
             share(input.limit) / (input.row + if first { KEPT_BYTES } else { 0 }).max(1)
         })?;
         let batch = work.batch.min(work.rows).max(1);
-        let bucket_steps = least(&|input, first| {
+        let bucket_steps = least(reading, &|input, first| {
             let bytes = usize::try_from(input.row.saturating_mul(batch)).unwrap_or(usize::MAX);
             let plan = if first { batch.saturating_mul(PLACED_BYTES) } else { 0 };
             share(input.limit) / Block::cost(bytes).saturating_add(plan).max(1)
@@ -136,8 +141,8 @@ impl Layout {
         }
         let bucket_steps = bucket_steps.min(most / batch).min(work.steps).max(1);
         let piece = |input: &Share, _| (input.limit / 128).min(PIECE) / input.row.max(1);
-        let piece_rows = least(&piece)?.clamp(1, run_rows);
-        let ahead = least(&|input, _| {
+        let piece_rows = least(making, &piece)?.clamp(1, run_rows);
+        let ahead = least(making, &|input, _| {
             let bytes = usize::try_from(input.row.saturating_mul(piece_rows)).unwrap_or(usize::MAX);
             input.limit / 8 / Block::cost(bytes).max(1)
         })?;

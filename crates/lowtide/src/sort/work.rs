@@ -111,13 +111,17 @@ impl Folder {
 
     /// What an earlier call has done of the same.
     pub(crate) fn state(&self, print: &str) -> Option<State> {
+        self.load::<State>().filter(|state| state.version == VERSION && state.print == print)
+    }
+
+    /// What an earlier call has written down, if it is this.
+    pub(crate) fn load<T: for<'de> Deserialize<'de>>(&self) -> Option<T> {
         let path = self.path.join(STATE);
         // A pipe of that name would have us wait for ever.
         if !fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
             return None;
         }
-        let state: Option<State> = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        state.filter(|state| state.version == VERSION && state.print == print)
+        fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok())
     }
 
     /// Takes away what is in it, and begins.
@@ -126,7 +130,7 @@ impl Folder {
         Ok(State { version: VERSION, print, batch, ..State::default() })
     }
 
-    pub(crate) fn save(&self, state: &State) -> Result<()> {
+    pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec(state).map_err(|error| Error::Bug { what: error.to_string() })?;
         replace(&self.path.join(STATE), &text)
     }
@@ -142,7 +146,7 @@ impl Folder {
     }
 
     /// Takes away what is ours in it: the state first, so that nobody goes on with half of it.
-    fn empty(&self) -> Result<()> {
+    pub(crate) fn empty(&self) -> Result<()> {
         self.forget()?;
         let wrong = |error| Error::io(&self.path, "empty the folder", error);
         for entry in fs::read_dir(&self.path).map_err(wrong)? {
@@ -170,8 +174,13 @@ impl Folder {
 /// Whether a shuffle makes files of this name.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    let numbered = name.strip_suffix(".runs").or_else(|| name.strip_suffix(".new"));
-    name.starts_with(STATE) || numbered.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    let numbered = [".runs", ".new", ".tables"].iter().find_map(|ending| name.strip_suffix(ending));
+    // A number; and where several machines are at work, what it is they sort.
+    let is_number = |name: &str| {
+        let (number, print) = name.split_once('.').unwrap_or((name, ""));
+        number.bytes().all(|byte| byte.is_ascii_digit()) && print.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    name.starts_with(STATE) || numbered.is_some_and(is_number)
 }
 
 impl State {

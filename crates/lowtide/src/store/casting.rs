@@ -180,7 +180,7 @@ impl Store for Casting {
         let prior = Cost { request, byte: (byte * from as f64 + CONVERT) / to as f64, waits };
         let end = nature.end.saturating_sub(self.as_type.first) / from as u64;
         // Whole pages of the file are no whole pages of ours.
-        Nature { prior, align: 1, end: end.saturating_mul(to as u64), ..nature }
+        Nature { prior, align: 1, end: end.saturating_mul(to as u64), extent: None, ..nature }
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
@@ -234,6 +234,7 @@ mod tests {
                 in_flight: 0,
                 together: false,
                 keeps: self.1,
+                extent: None,
             }
         }
 

@@ -11,7 +11,7 @@
 
 #![allow(clippy::missing_panics_doc)] // said once, above
 
-use super::{How, Manner, Read, Store};
+use super::{Extent, How, Manner, Read, Store};
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::Write;
@@ -53,6 +53,64 @@ pub fn run_lazy(open: Open<'_>) {
         forked,
     ] {
         check(open);
+    }
+}
+
+/// Runs every check that a store of objects can pass: an object is replaced as a whole, never cut.
+///
+/// # Panics
+/// Where the store is wrong.
+pub fn run_objects(open: Open<'_>) {
+    for check in
+        [exact_bytes, odd_sizes, zero_length_file, past_the_end, few_concurrent_readers, forked, scattered]
+    {
+        check(open);
+    }
+}
+
+/// Runs every check that a store can pass which answers for bytes that never change, such as one version of a remote
+/// object: what it holds of them it may give out, whatever becomes of the file. (Of a file that is cut while it is read,
+/// zeros may come for a moment, and it may hold those.)
+///
+/// # Panics
+/// Where the store is wrong.
+pub fn run_unchanging(open: Open<'_>) {
+    for check in [
+        exact_bytes,
+        odd_sizes,
+        zero_length_file,
+        past_the_end,
+        concurrent_readers,
+        grown,
+        forked,
+        replaced,
+        refused,
+    ] {
+        check(open);
+    }
+}
+
+/// Many reads that one request serves, overlapping and with gaps between them, all in their places.
+pub fn scattered(open: Open<'_>) {
+    let folder = Folder::new();
+    let (path, bytes) = folder.file(1 << 20);
+    let store = open(&path).expect("opens");
+    let mut draw = draws(7);
+    for _ in 0..20 {
+        let mut ranges: Vec<(u64, usize)> = (0..200).map(|_| (draw((1 << 20) - 3_000), 3_000)).collect();
+        ranges.sort_unstable();
+        let mut out: Vec<Vec<u8>> = ranges.iter().map(|&(_, len)| vec![0xA5; len]).collect();
+        let mut reads: Vec<Read<'_>> =
+            ranges.iter().zip(&mut out).map(|(&(offset, _), into)| Read { offset, into }).collect();
+        let extents: Vec<Extent> = (0..200)
+            .step_by(50)
+            .map(|at| Extent { bytes: ranges[at].0..ranges[at + 49].0 + 3_000, reads: at..at + 50 })
+            .collect();
+        store.read(&mut reads, How { extents: &extents, ..How::default() }).expect("reads inside succeed");
+        for (&(offset, len), got) in ranges.iter().zip(&out) {
+            let at = usize::try_from(offset).expect("small test file");
+            assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
+        }
     }
 }
 
@@ -114,7 +172,8 @@ fn expect(store: &dyn Store, bytes: &[u8], ranges: &[(u64, usize)]) {
         (Manner::Together, false, &next),
         (Manner::Stream, true, &[]),
     ] {
-        let got = read_as(store, ranges, How { manner, far, coming }).expect("reads inside the file succeed");
+        let got = read_as(store, ranges, How { manner, far, coming, ..How::default() })
+            .expect("reads inside the file succeed");
         for (&(offset, len), got) in ranges.iter().zip(&got) {
             let at = usize::try_from(offset).expect("small test file");
             assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
@@ -206,6 +265,15 @@ pub fn past_the_end(open: Open<'_>) {
 
 /// Eight threads on one store each see their own bytes.
 pub fn concurrent_readers(open: Open<'_>) {
+    concurrent(open, 20, 100);
+}
+
+/// The same with fewer reads: each is a request to a server.
+fn few_concurrent_readers(open: Open<'_>) {
+    concurrent(open, 3, 20);
+}
+
+fn concurrent(open: Open<'_>, rounds: usize, reads: usize) {
     let folder = Folder::new();
     let (path, bytes) = folder.file(7 << 20);
     let store = open(&path).expect("opens");
@@ -214,9 +282,9 @@ pub fn concurrent_readers(open: Open<'_>) {
             let (store, bytes) = (&store, &bytes);
             scope.spawn(move || {
                 let mut draw = draws(seed);
-                for _ in 0..20 {
+                for _ in 0..rounds {
                     let ranges: Vec<(u64, usize)> =
-                        (0..100).map(|_| (draw((7 << 20) - 5_000), 5_000)).collect();
+                        (0..reads).map(|_| (draw((7 << 20) - 5_000), 5_000)).collect();
                     expect(&**store, bytes, &ranges);
                 }
             });

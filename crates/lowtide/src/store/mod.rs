@@ -1,6 +1,6 @@
 //! How bytes come in: *source* × *way*.
 //!
-//! A [`Source`] is which bytes there are: one file, or many end to end. A [`Way`] is how they come. A
+//! A [`Source`] is which bytes there are: one file, many end to end, or objects in a store. A [`Way`] is how they come. A
 //! [`Store`] is one of each, made by [`open`], and has two methods: it tells its [`Nature`] as data, and it
 //! fulfils many reads at once into buffers that it does not own. It decides nothing: which rows, in which
 //! order, merged how and by how many threads is decided to the left of it, and what came of it goes back as
@@ -14,24 +14,41 @@
 //! | [`Way::Advise`] | one map, dropped behind the reader | one window | the same |
 //! | [`Way::Read`] | positioned reads: see [`Manner`] | none | an error: the read comes back short |
 //! | [`Way::Direct`] | unbuffered reads, many in flight | none | the same |
+//! | [`Way::Range`] | range requests to an object store, many in flight | none | a replaced object is an error |
 
 mod casting;
 pub mod conformance;
+pub mod local_cache;
+#[cfg(feature = "remote")]
+mod remote;
+#[cfg(not(feature = "remote"))]
+#[path = "remote_off.rs"]
+mod remote;
 mod resident;
 pub mod sigbus;
 mod source;
 mod way;
 
 pub(crate) use casting::{AsType, Casting, FarConverter};
+pub use local_cache::LocalCache;
+pub use remote::{Object, Storage};
+pub(crate) use remote::{SCRATCH, Upload};
 pub(crate) use resident::Resident;
-pub use source::{Files, OneFile, Part, Source};
-pub use way::{DirectStore, Engine, ReadStore, WINDOWS, open, open_file, window_for};
+pub(crate) use source::Original;
+pub(crate) use source::{Check, One, is_web, unknown, unknown_scheme};
+pub use source::{Files, ObjectPart, Objects, OneFile, Part, Source, is_url};
+pub use way::{
+    Cached, DirectStore, Engine, RangeStore, ReadStore, Version, WINDOWS, open, open_file, window_for,
+};
 
 pub use crate::options::{Access, Cache, Way};
 
 use crate::error::Result;
+use crate::interrupt::Interrupt;
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One read: these bytes of the file, into this buffer.
@@ -97,6 +114,35 @@ pub struct Nature {
     pub together: bool,
     /// Whether what is read may stay in the page cache, so that streams and asking ahead of time serve it.
     pub keeps: bool,
+    /// Of a store that puts what comes straight into many places: the largest request that it likes. It is told which
+    /// reads each request is for ([`How::extents`]), and measures by itself what requests cost.
+    pub extent: Option<usize>,
+}
+
+/// One request to a store: bytes of the file, and which of the sorted reads it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The bytes of the file.
+    pub bytes: Range<u64>,
+    /// The reads, by their index.
+    pub reads: Range<usize>,
+}
+
+/// Who is asked whether to go on, while a store waits for long.
+#[derive(Clone, Copy, Default)]
+pub struct Stop<'a>(pub Option<Interrupt<'a>>);
+
+impl<'a> Stop<'a> {
+    /// The question; where nobody has one, the answer is yes.
+    pub fn asked(self) -> Interrupt<'a> {
+        self.0.unwrap_or(&|| Ok(()))
+    }
+}
+
+impl fmt::Debug for Stop<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Stop(asked)" } else { "Stop" })
+    }
 }
 
 /// How a store that knows several ways of doing it makes its reads. Others do as they always do.
@@ -122,6 +168,11 @@ pub struct How<'a> {
     pub far: bool,
     /// What will be read next: a disk can be asked for it now, where that helps.
     pub coming: &'a [Range<u64>],
+    /// Which requests to make, and for which of the reads, which are sorted then: for stores whose [`Nature::extent`]
+    /// says so. Where it is empty, each read is a request.
+    pub extents: &'a [Extent],
+    /// Asked by who waits for longer than a disk takes.
+    pub stop: Stop<'a>,
 }
 
 /// What came of some reads, beside their bytes.
@@ -147,6 +198,15 @@ impl std::ops::AddAssign for Report {
         self.looked += other.looked;
         self.missed += other.missed;
     }
+}
+
+/// All bytes of the objects at these addresses, end to end.
+///
+/// # Errors
+/// As the system has them for files: not found, permission denied, timed out.
+pub fn objects(storage: &Storage, urls: &[PathBuf]) -> Result<Arc<Objects>> {
+    let part = |url: &PathBuf| storage.open(url).map(ObjectPart::whole);
+    Ok(Arc::new(Objects::new(urls.iter().map(part).collect::<Result<_>>()?)?.through(storage.cache())))
 }
 
 /// A way for bytes to come in.

@@ -30,6 +30,7 @@ impl Store for Resident {
             in_flight: 0,
             together: false,
             keeps: false,
+            extent: None,
         }
     }
 

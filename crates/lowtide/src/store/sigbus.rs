@@ -105,33 +105,43 @@ pub(super) fn install(path: &Path) -> Result<()> {
     PAGE.store(sys::page(), Ordering::Relaxed);
     let mut failed = None;
     BEFORE.get_or_init(|| {
-        // SAFETY: a zeroed sigaction is a valid one (no flags, empty mask, default handler).
-        let mut new: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        let mut old = new;
-        new.sa_sigaction = handler();
-        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: first only looked at, so that the handler never runs before `BEFORE` could be known; both
-        // pointers are to live values, and the handler is async-signal-safe.
-        if unsafe { libc::sigaction(libc::SIGBUS, &raw const new, &raw mut old) } != 0 {
-            failed = Some(std::io::Error::last_os_error());
-        }
-        old
+        arm().unwrap_or_else(|e| {
+            failed = Some(e);
+            nobody()
+        })
     });
     failed.map_or(Ok(()), |e| Err(Error::io(path, "watch for SIGBUS", e)))
 }
 
-/// Whether the handler is still in place: `faulthandler`, and torch's workers, put theirs over it.
+/// Whether the handler is in place: `faulthandler`, Ray and torch's workers put theirs over it. One that is simply
+/// gone, because somebody set the default, is put back.
 pub fn in_place() -> bool {
     if BEFORE.get().is_none() {
         return true; // not installed yet: it will be, on top, with the first map
     }
+    let mut now = nobody();
     // SAFETY: only looks, into a live value.
-    let now = unsafe {
-        let mut now: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut now);
-        now
-    };
-    now.sa_sigaction == handler()
+    unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut now) };
+    now.sa_sigaction == handler() || (now.sa_sigaction == libc::SIG_DFL && arm().is_ok())
+}
+
+/// Makes ours the handler; whose it was.
+fn arm() -> std::io::Result<libc::sigaction> {
+    let mut new = nobody();
+    let mut old = new;
+    new.sa_sigaction = handler();
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: both pointers are to live values, and the handler is async-signal-safe.
+    match unsafe { libc::sigaction(libc::SIGBUS, &raw const new, &raw mut old) } {
+        0 => Ok(old),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// What is in place where nobody handles a signal.
+fn nobody() -> libc::sigaction {
+    // SAFETY: a zeroed sigaction is a valid one (no flags, empty mask, default handler).
+    unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
 fn handler() -> libc::sighandler_t {

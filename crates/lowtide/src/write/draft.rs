@@ -7,6 +7,7 @@
 
 use super::wrong;
 use crate::error::{Error, Result};
+use crate::options::Existing;
 use crate::sys;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -15,16 +16,6 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// What is done about a file that has the name already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Existing {
-    /// It is an error: at the beginning, and where it appeared meanwhile, at the end.
-    #[default]
-    Refuse,
-    /// It stays until the new one is whole, and is replaced by it.
-    Replace,
-}
 
 /// A file that has no name yet. Dropped, it is gone.
 #[derive(Debug)]

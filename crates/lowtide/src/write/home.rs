@@ -5,13 +5,14 @@
 //! before that, it is what it was, with bytes behind its elements that nobody vouches for. A mark beside it, which is the
 //! writer's lock too, says so to whoever opens the file: they are passed over. The next writer takes them away.
 
-use super::draft::{Draft, Existing, part_path};
+use super::draft::{Draft, part_path};
 use super::growth::Growth;
 use super::paced::Paced;
 use super::wrong;
 use crate::door::OVERWRITE;
 use crate::error::{Error, Result};
 use crate::format::{Container, Layout, npy};
+use crate::options::Existing;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

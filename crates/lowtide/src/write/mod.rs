@@ -5,6 +5,8 @@
 //! | a file that is made at once | [`replace`] |
 //! | a file that grows, and is taken up again at a length that was synced | [`Append`] |
 //! | an array: `.npy` or bare elements, whose rows come one after another or in any order | [`WriteOptions`], [`Writer`] |
+//! | the same in an object store, whose rows come one after another | the same, for an address such as `s3://…` |
+//! | files that are made here, and go to an object store when they are whole | [`Staged`] |
 //!
 //! All but the first let few pages be dirty at a time (`paced`). An array that is being written has another name and a
 //! lock until it is whole (`draft`), or lies behind the end of a file that keeps its old header until then (`home`).
@@ -13,17 +15,22 @@ mod append;
 mod draft;
 mod growth;
 mod home;
+mod out;
 mod paced;
+mod staged;
 mod whole;
+mod wish;
 mod writer;
 
+pub use crate::options::Existing;
 pub use append::Append;
-pub use draft::Existing;
 pub(crate) use draft::hidden;
 pub(crate) use home::is_being_appended_to;
+pub use staged::{Far, Staged};
 pub(crate) use whole::name_as;
 pub use whole::{rename, replace, sync_folder};
-pub use writer::{Part, Place, WriteOptions, Writer};
+pub use wish::WriteOptions;
+pub use writer::{Part, Place, Writer};
 
 use crate::error::Error;
 use std::io;

@@ -1,7 +1,8 @@
 //! A file that a reader sees as it was or as it becomes, never in part.
 
-use super::draft::{self, Existing};
+use super::draft;
 use crate::error::{Error, Result};
+use crate::options::Existing;
 use rustix::fs::CWD;
 use std::fs::File;
 use std::io::{self, Write as _};

@@ -1,253 +1,35 @@
-//! An array that is being written: rows in, a file that appears whole or not at all.
+//! An array that is being written: rows in, a file or an object that appears whole or not at all.
 //!
 //! In: bytes of whole rows, as they lie in the file, at its end or, where the number of rows is known, anywhere. Out: a
-//! `.npy` file that is what `np.save` would have written, or bare elements. Memory: the windows of [`Paced`], leased from
-//! the budget; no byte of a caller's is held.
+//! `.npy` file that is what `np.save` would have written, or bare elements. Memory: the windows of `Paced`, or the parts of
+//! an upload, leased from the budget; no other byte of a caller's is held.
 
-use super::draft::Existing;
 use super::growth::Growth;
-use super::home::Home;
-use super::paced::{Paced, WINDOW, WINDOWS};
-use super::wrong;
-use crate::budget::{Budget, Lease};
-use crate::door::{BUDGET, Words};
+use super::out::Out;
+use super::wish::{PARTS, window};
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Order};
 use crate::interrupt::Interrupt;
-use crate::meter;
-use crate::options::{Cache, CacheWish};
+use crate::options::Cache;
 use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// The smallest window: below this a disk does little else than begin.
-const LEAST_WINDOW: u64 = 64 << 10;
-/// One more window than may be dirty, for whoever has to convert what comes.
-const PARTS: u64 = WINDOWS + 1;
-
-/// How an array is written: order, page cache, memory, and what happens to a file that has the name.
-///
-/// ```
-/// # fn main() -> lowtide::Result<()> {
-/// # let folder = std::env::temp_dir().join(format!("lowtide-doc-write-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let path = folder.join("rows.npy");
-/// use lowtide::write::WriteOptions;
-///
-/// let mut writer = WriteOptions::new().create(&path, "float32".parse()?, &[None, Some(2)])?;
-/// for n in 0..1000 {
-///     let row = [n as f32, 0.5].map(f32::to_ne_bytes).concat();
-///     writer.append(&row, &|| Ok(()))?;
-/// }
-/// writer.close()?; // the file appears now
-/// assert_eq!(lowtide::open(&path)?.shape(), [1000, 2]);
-///
-/// let mut writer = WriteOptions::new().append(&path)?;
-/// writer.append(&[0; 8], &|| Ok(()))?;
-/// writer.close()?;
-/// assert_eq!(lowtide::open(&path)?.shape(), [1001, 2]);
-/// # std::fs::remove_dir_all(&folder).unwrap();
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct WriteOptions {
-    order: Order,
-    cache: CacheWish,
-    budget: Option<Budget>,
-    existing: Existing,
-}
-
-impl Default for WriteOptions {
-    fn default() -> Self {
-        Self { order: Order::C, cache: CacheWish::Auto, budget: None, existing: Existing::Refuse }
-    }
-}
-
-impl WriteOptions {
-    /// C order, `auto` for the page cache, the default budget, and no file is replaced.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The order of the elements in the file.
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// What the page cache keeps of what is written.
-    pub fn cache(mut self, cache: CacheWish) -> Self {
-        self.cache = cache;
-        self
-    }
-
-    /// How much memory to use, dirty pages included.
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
-        self
-    }
-
-    /// What is done about a file that has the name already.
-    pub fn existing(mut self, existing: Existing) -> Self {
-        self.existing = existing;
-        self
-    }
-
-    /// Begins a new array: a `.npy` file if it is called so, else bare elements. One size of the shape may be `None`:
-    /// the first in C order, the last in Fortran order. A known size is reserved on the disk.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for a shape that cannot be; [`Error::Io`] as the system has it: a full disk, a file that
-    /// exists, another writer.
-    pub fn create(self, path: impl AsRef<Path>, dtype: Dtype, shape: &[Option<usize>]) -> Result<Writer> {
-        let growth = Growth::new(dtype, shape, self.order)?;
-        let path = resolved(path.as_ref())?;
-        let npy = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npy"));
-        let header = if npy { growth.header(growth.known.unwrap_or(0))? } else { Vec::new() };
-        let (lease, window) = self.lease()?;
-        let home = Home::create(&path, self.existing)?;
-        let data_at = header.len() as u64;
-        let total = growth.known.map(|rows| growth.bytes(rows)).transpose()?;
-        if let Some(total) = total {
-            let end = data_at.checked_add(total).filter(|&end| i64::try_from(end).is_ok());
-            let end = end.ok_or_else(|| {
-                Error::argument("the array is too large: its size does not fit in 63 bits", "")
-            })?;
-            reserve(home.file(), &path, end)?;
-        }
-        self.writer(path, home, growth, data_at, 0, (lease, window), total)
-    }
-
-    /// Goes on with a `.npy` file: rows are added to it. What was added is part of the file from
-    /// [`flush`](Writer::flush) or [`close`](Writer::close) on, whatever happens before: the file is what it was until
-    /// then, and what a killed writer left behind is taken away here.
-    ///
-    /// # Errors
-    /// [`Error::Io`] as the system has it; [`Error::Format`] and [`Error::Unsupported`] for what is no `.npy` file that
-    /// can grow.
-    pub fn append(self, path: impl AsRef<Path>) -> Result<Writer> {
-        let path = resolved(path.as_ref())?;
-        let (lease, window) = self.lease()?;
-        let (home, layout) = Home::append(&path)?;
-        let growth = Growth::of(&layout)?;
-        let rows = layout.shape[growth.axis()] as u64;
-        self.writer(path, home, growth, layout.offset, rows, (lease, window), None)
-    }
-
-    #[allow(clippy::too_many_arguments)] // the two above are the only callers
-    fn writer(
-        self,
-        path: PathBuf,
-        home: Home,
-        growth: Growth,
-        data_at: u64,
-        rows: u64,
-        (lease, window): (Lease, u64),
-        total: Option<u64>,
-    ) -> Result<Writer> {
-        let half = meter::room().bytes / 2;
-        let (cache, keep_until) = match (self.cache, total) {
-            (CacheWish::Keep, _) => (Cache::Keep, u64::MAX),
-            (CacheWish::Auto, Some(total)) if total <= half => (Cache::Keep, u64::MAX),
-            (CacheWish::Auto, None) => (Cache::Keep, half),
-            (CacheWish::Drop | CacheWish::Auto, _) => (Cache::Drop, u64::MAX),
-        };
-        let file = home.file().try_clone().map_err(|error| wrong(&path, "make the file", error))?;
-        let mut out = Paced::new(file, &path, cache, window, home.is_new());
-        if total.is_none() {
-            out.reserve_ahead();
-        }
-        Ok(Writer {
-            path,
-            growth,
-            data_at,
-            rows,
-            next: rows,
-            appended: false,
-            keep_until,
-            window,
-            open: Some(Open { out, home, _lease: lease }),
-        })
-    }
-
-    /// The memory of the writer, and how much of the file it lets be dirty at once.
-    fn lease(&self) -> Result<(Lease, u64)> {
-        let budget = self.budget.clone().unwrap_or_else(|| Budget::default_for(meter::room().bytes));
-        let window = window(budget.available());
-        let lease = if window == 0 { None } else { budget.lease(PARTS * window) };
-        let lease = lease.ok_or_else(|| Error::Budget {
-            what: "writing an array".into(),
-            needs: PARTS * LEAST_WINDOW,
-            limit: budget.limit().min(budget.available()),
-            hint: Words::from("a larger ") + BUDGET + ", such as " + BUDGET.is("64MiB"),
-        })?;
-        Ok((lease, window))
-    }
-}
-
-/// What is dirty at once, of so much memory.
-fn window(available: u64) -> u64 {
-    (available / PARTS).min(WINDOW) / LEAST_WINDOW * LEAST_WINDOW
-}
-
-/// The absolute path; of a link, that of what it leads to, which is what is written.
-fn resolved(path: &Path) -> Result<PathBuf> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    match std::fs::symlink_metadata(&path) {
-        Ok(meta) if meta.is_symlink() => {
-            std::fs::canonicalize(&path).map_err(|error| wrong(&path, "follow the link", error))
-        }
-        _ => Ok(path),
-    }
-}
-
-/// Has the disk keep room for a file of `end` bytes: a full one is an error now and not after hours.
-fn reserve(file: &File, path: &Path, end: u64) -> Result<()> {
-    use rustix::io::Errno;
-    let answer = loop {
-        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, end.max(1)) {
-            Err(Errno::INTR) => {}
-            answer => break answer,
-        }
-    };
-    match answer {
-        // Not on every filesystem: the size at least is known then.
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-            file.set_len(end).map_err(|error| wrong(path, "make the file", error))
-        }
-        Err(error) => {
-            let needs = crate::size::human(end);
-            Err(wrong(path, "make the file", error.into())
-                .with_hint(format!("it needs {needs}; nothing was written")))
-        }
-    }
-}
 
 /// An array that is being written. Dropped before [`close`](Self::close), it leaves nothing.
 pub struct Writer {
-    path: PathBuf,
-    growth: Growth,
+    pub(super) path: PathBuf,
+    pub(super) growth: Growth,
     /// Where the elements begin.
-    data_at: u64,
+    pub(super) data_at: u64,
     /// How many rows there are; of a known number, all of them.
-    rows: u64,
+    pub(super) rows: u64,
     /// Where the next ones go that are appended.
-    next: u64,
+    pub(super) next: u64,
     /// Whether any were.
-    appended: bool,
+    pub(super) appended: bool,
     /// So many bytes may stay in the page cache, where that was ours to say.
-    keep_until: u64,
-    window: u64,
-    open: Option<Open>,
-}
-
-/// What a writer has until it is closed.
-struct Open {
-    out: Paced,
-    home: Home,
-    _lease: Lease,
+    pub(super) keep_until: u64,
+    pub(super) window: u64,
+    pub(super) open: Option<Out>,
 }
 
 impl fmt::Debug for Writer {
@@ -315,7 +97,7 @@ impl Writer {
 
     /// What the page cache keeps now; `None` once it is closed.
     pub fn cache(&self) -> Option<Cache> {
-        self.open.as_ref().map(|open| open.out.cache())
+        self.open.as_ref().map(Out::cache)
     }
 
     /// Whether it was closed or discarded.
@@ -358,7 +140,11 @@ impl Writer {
             return Err(Error::Bug { what: format!("{} bytes at {at} are not in the array", bytes.len()) });
         };
         let Some(open) = self.open.as_mut() else { return Ok(()) };
-        open.out.write_at(place, bytes, interrupt)
+        open.write_at(place, bytes, interrupt)?;
+        if open.is_object() {
+            self.next = (place + bytes.len() as u64 - self.data_at) / self.growth.row_bytes().max(1);
+        }
+        Ok(())
     }
 
     fn count(&self, bytes: &[u8]) -> Result<u64> {
@@ -370,12 +156,28 @@ impl Writer {
         }
     }
 
+    /// Where rows go: those of an object only to its end.
+    fn in_order(&self, place: Place) -> Result<Place> {
+        let Place::Row(start) = place else { return self.opened().map(|_| place) };
+        if !self.opened()?.is_object() || self.grows() {
+            return Ok(place);
+        }
+        if start == self.next {
+            return Ok(Place::End);
+        }
+        let (path, next) = (self.path.display(), self.next);
+        Err(Error::unsupported(
+            format!("{path}: an object is written in order: row {next} comes next, not row {start}"),
+            "write rows in order, or a file, and convert that to the address",
+        ))
+    }
+
     /// Begins to write so many rows, whose bytes then come in pieces.
     ///
     /// # Errors
     /// As [`write`](Self::write); [`Error::Closed`].
     pub fn part(&mut self, place: Place, rows: u64) -> Result<Part<'_>> {
-        self.opened()?;
+        let place = self.in_order(place)?;
         let start = match (place, self.growth.known) {
             (Place::End, None) => self.rows,
             (Place::End, Some(known)) => {
@@ -408,10 +210,13 @@ impl Writer {
             fits.filter(|&end| i64::try_from(end).is_ok()).ok_or_else(|| {
                 Error::argument("the file is too large: its size does not fit in 63 bits", "")
             })?;
-            self.opened()?.home.check(&self.growth, end)?;
+            self.opened()?.check(&self.growth, end)?;
         }
         let row = self.row_bytes();
         let (at, end_at) = (self.data_at + start * row, self.data_at + end * row);
+        if let Some(open) = self.open.as_mut() {
+            open.turn_to(at)?;
+        }
         Ok(Part { writer: self, place, rows, at, end: end_at })
     }
 
@@ -424,8 +229,7 @@ impl Writer {
         self.opened()?;
         let growth = &self.growth;
         let Some(open) = self.open.as_mut() else { return Ok(()) };
-        open.out.sync()?;
-        open.home.flushed(&mut open.out, growth, rows, end)
+        open.flush(growth, rows, end)
     }
 
     /// Ends it: the file appears, whole and on the disk.
@@ -447,11 +251,7 @@ impl Writer {
         self.opened()?;
         let growth = &self.growth;
         let Some(open) = self.open.as_mut() else { return Ok(()) };
-        // What an append that failed left behind.
-        let cut = open.out.file().set_len(end);
-        cut.map_err(|error| wrong(open.out.path(), "write the file", error))?;
-        open.out.sync()?;
-        open.home.finish(&mut open.out, growth, rows, data_at)?;
+        open.finish(growth, rows, end, data_at)?;
         self.open = None;
         Ok(())
     }
@@ -466,9 +266,9 @@ impl Writer {
         self.data_at + self.rows() * self.row_bytes()
     }
 
-    fn opened(&self) -> Result<&Open> {
+    fn opened(&self) -> Result<&Out> {
         let open = self.open.as_ref().ok_or_else(|| Error::Closed { path: self.path.clone() })?;
-        if open.home.is_ours() {
+        if open.is_ours() {
             return Ok(open);
         }
         Err(Error::argument(
@@ -511,11 +311,11 @@ impl Part<'_> {
         }
         let writer = &mut *self.writer;
         let open = writer.open.as_mut().ok_or_else(|| Error::Closed { path: writer.path.clone() })?;
-        open.out.write_at(self.at, bytes, interrupt)?;
+        open.write_at(self.at, bytes, interrupt)?;
         self.at += bytes.len() as u64;
         if self.at > writer.keep_until {
             writer.keep_until = u64::MAX;
-            open.out.drop_from_now_on();
+            open.drop_from_now_on();
         }
         Ok(())
     }

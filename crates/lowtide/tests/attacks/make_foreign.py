@@ -7,6 +7,7 @@ foreign-arrays.txt for arrays.
 """
 
 import bz2
+import collections
 import gzip
 import io
 import json
@@ -116,8 +117,9 @@ BIN = {
     "tar": tarred("train.txt", TEXT.encode()),
     "safetensors": safetensors.numpy.save({"weight": np.zeros((4, 4), "f4")}),
     "safetensors-of-nothing": safetensors.numpy.save({}),
-    **{f"pickle-of-a-list-{p}": pickle.dumps(TOKENS.tolist(), protocol=p) for p in (2, 3, 4, 5)},
-    **{f"pickle-of-a-dict-{p}": pickle.dumps({"stoi": {"a": 1}}, protocol=p) for p in (2, 3, 4, 5)},
+    **{f"pickle-of-a-list-{p}": pickle.dumps(TOKENS.tolist(), protocol=p) for p in (0, 2, 3, 4, 5)},
+    **{f"pickle-of-a-dict-{p}": pickle.dumps({"stoi": {"a": 1}}, protocol=p) for p in (0, 2, 3, 4, 5)},
+    "pickle-of-a-class-0": pickle.dumps(collections.OrderedDict(stoi={"a": 1}), protocol=0),
     **{f"pickle-of-an-array-{p}": pickle.dumps(TOKENS, protocol=p) for p in (2, 3, 4, 5)},
     "parquet": written(lambda f: pa.parquet.write_table(pa.table({"text": ["a", "b"]}), f)),
     "arrow-file": arrow(pa.ipc.new_file),
@@ -134,6 +136,13 @@ BIN = {
     "llmc-weights-of-llama": llmc(20240803, 5),
     "text": TEXT.encode(),
     "text-in-japanese": ("吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。" * 9).encode(),
+    "text-in-latin-1": ("Früher gab es im Café Flöße, Äpfel und Öl.\n" * 40).encode("latin1"),
+    "text-in-utf-16": (TEXT * 4).encode("utf-16"),
+    "text-in-utf-16-of-japanese": ("吾輩は猫である。名前はまだ無い。" * 40).encode("utf-16"),
+    "text-in-utf-16-big-endian": b"\xfe\xff" + TEXT.encode("utf-16-be"),
+    "text-in-colors": (TEXT.replace("words", "\x1b[1mwords\x1b[0m") * 7).encode(),
+    "json-of-few-letters": b'{"a": 1}' * 100,
+    "json-of-few-letters-and-longer": b'{"a": 1}\n' * 1000,
     "json": json.dumps({"tokens": TOKENS.tolist()}).encode(),
     "jsonl": LINES.encode(),
     "csv": "".join(f"{i},{i * i},{i / 7:.3f}\n" for i in range(60)).encode(),

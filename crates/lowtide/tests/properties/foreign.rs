@@ -17,15 +17,35 @@ pub fn check(bytes: &[u8]) {
         assert_eq!(kind, Foreign::of(&bytes[..bytes.len().min(FOREIGN_HEAD_LEN)], file_len));
         kind.into_iter().for_each(said);
     }
-    if let Some(kind) = Foreign::of_text(bytes) {
-        said(kind);
-        // Read once more, by what text is not: cut characters at both ends aside, nothing of it is replaced, and
-        // nothing moves a terminal's cursor.
-        let text = String::from_utf8_lossy(bytes);
-        let text = text.trim_matches('\u{fffd}');
-        let strange = |c: char| c == '\u{fffd}' || c < ' ' && !"\t\n\r\u{c}".contains(c) || c == '\u{7f}';
-        assert!(!text.contains(strange) || bytes.windows(3).any(|c| c == "\u{fffd}".as_bytes()), "{text:?}");
+    let kind = Foreign::of_text(bytes);
+    kind.into_iter().for_each(said);
+    match kind {
+        // Read once more, by another decoder.
+        Some(Foreign::Utf16) => {
+            let big = bytes.starts_with(b"\xfe\xff");
+            let unit = |pair: &[u8]| if big { [pair[0], pair[1]] } else { [pair[1], pair[0]] };
+            let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes(unit(pair))).collect();
+            assert!(units[0] == 0xfeff && !units.contains(&0));
+            let text = String::from_utf16_lossy(&units);
+            let cut = usize::from((0xd800..0xdc00).contains(units.last().unwrap()));
+            let own = units.iter().filter(|&&unit| unit == 0xfffd).count();
+            assert!(text.matches('\u{fffd}').count() <= cut + own, "{text:?}");
+        }
+        // Most of it is letters that a person could read, and tokens of few ids have zeros.
+        Some(Foreign::OldText | Foreign::Text | Foreign::Json) => {
+            let strange = |byte: &u8| *byte < b' ' && !b"\t\n\r\x0c".contains(byte);
+            assert!(!bytes.contains(&0));
+            assert!(bytes.iter().filter(|byte| strange(byte)).count() * 20 <= bytes.len());
+            // Cut characters at both ends aside, nothing of UTF-8 is replaced.
+            let text = String::from_utf8_lossy(bytes);
+            let replaced = text.trim_matches('\u{fffd}').contains('\u{fffd}');
+            let own = bytes.windows(3).any(|c| c == "\u{fffd}".as_bytes());
+            assert!(kind == Some(Foreign::OldText) || !replaced || own, "{text:?}");
+        }
+        other => assert_eq!(other, None),
     }
+    // The same piece again and again is what it is alone.
+    assert_eq!(Foreign::of_samples(&[bytes.to_vec()]), kind);
 }
 
 /// That a reader at either door can use what is said.

@@ -55,6 +55,30 @@ fn run(disk: &Disk, ask: Ask, visit: Visit) -> Result<(f64, Vec<Way>)> {
     Ok(((disk.now() - began) as f64 * 1e-9, ways))
 }
 
+/// An epoch over a file that the kernel has taken out of memory since the last one takes as long as one over a file that
+/// was just opened: nothing that was learned of the page cache outlives it.
+#[test]
+fn a_file_that_was_dropped_between_two_epochs_is_cold_again() {
+    let (len, row) = (64 * MIB, 512);
+    for (name, speed) in DISKS {
+        let ask = Ask { access: Access::Auto, budget: 32 * MIB, row, chunk: 4096 };
+        let disk = Disk::new(len, speed, 4 * len);
+        let data = opened(&disk, ask).unwrap();
+        let epoch = |data: &Arc<Data>, seed: u64| {
+            let began = disk.now();
+            let pass = order(Visit::Shuffled, len / row as u64, seed);
+            let mut ahead = chunks_of(data.clone(), len, ask, pass, Shard::default()).unwrap().alone();
+            while ahead.next(GO_ON).transpose().unwrap().is_some() {}
+            disk.now() - began
+        };
+        let (first, warm) = (epoch(&data, 0), epoch(&data, 1));
+        disk.forget();
+        let again = epoch(&data, 0);
+        assert!(warm < first, "{name}: {warm} after {first}");
+        assert!(again as f64 <= 1.1 * first as f64, "{name}: {again}, and {first} at first");
+    }
+}
+
 /// Worlds to try: how much is in memory, how much can be, and how large rows and budgets are.
 fn worlds() -> impl Iterator<Item = (String, Disk, Ask, Visit)> {
     let len = 32 * MIB;

@@ -153,6 +153,7 @@ fn uniform_in(counts: &[u64], range: u64) -> f64 {
 const STARTS: [u64; 5] = [4_096, 1_000_003, 1_000_000_007, (1 << 40) + 1, 1 << 62];
 
 #[test]
+#[ignore = "statistics of millions of rows: make test-all runs it"]
 fn draws_are_independent() {
     for starts in STARTS {
         // Cells of 4,096 are not all equal in 1,000,003: by half a percent, 0.04 of a standard deviation of the score.
@@ -187,6 +188,7 @@ fn cuts_fall_everywhere() {
 
 /// The control: each statistic sees the flaw that it is there for.
 #[test]
+#[ignore = "statistics of millions of rows: make test-all runs it"]
 fn bad_draws_are_caught() {
     fn shuffle(starts: u64, seed: u64, epoch: u64) -> Box<dyn Order> {
         Box::new(Permutation::new(starts, seed, epoch))

@@ -8,7 +8,7 @@ use super::super::each::each;
 use crate::door::{END_OF_TEXT, Words};
 use crate::error::{Error, Result};
 use crate::format::{Dialect, datatrove, megatron};
-use crate::store::OneFile;
+use crate::store::{One, Storage, is_url};
 use crate::sys;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ pub(super) struct Indexed {
     shards: Vec<Shard>,
     documents: u64,
     /// Open index files, the one used last at the end.
-    open: Mutex<Vec<(usize, Arc<OneFile>)>>,
+    open: Mutex<Vec<(usize, Arc<One>)>>,
+    storage: Storage,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Kind {
 
 impl Indexed {
     /// `None` where no file has an index.
-    pub fn open(files: &[TokenFile]) -> Result<Option<Self>> {
+    pub fn open(files: &[TokenFile], storage: &Storage) -> Result<Option<Self>> {
         let Some(with) = files.iter().find(|file| file.index.is_some()) else { return Ok(None) };
         // A file without tokens has no documents, whether it says so or not.
         if let Some(without) = files.iter().find(|file| file.index.is_none() && file.tokens > 0) {
@@ -74,7 +75,16 @@ impl Indexed {
                     + " and no index at all",
             ));
         }
-        let indexes = each(files, |file| file.index.as_deref().map(|index| look(file, index)).transpose())?;
+        storage.fetch_heads(
+            &files
+                .iter()
+                .filter_map(|file| file.index.clone())
+                .filter(|index| is_url(index))
+                .collect::<Vec<_>>(),
+        )?;
+        let look =
+            |file: &TokenFile| file.index.as_deref().map(|index| look(file, index, storage)).transpose();
+        let indexes = each(files, look)?;
         let (mut shards, mut first, mut start) = (Vec::new(), 0, 0);
         for (file, found) in files.iter().zip(indexes) {
             if let (Some(index), Some((kind, len))) = (&file.index, found)
@@ -86,7 +96,7 @@ impl Indexed {
             }
             start += file.tokens;
         }
-        Ok(Some(Self { shards, documents: first, open: Mutex::default() }))
+        Ok(Some(Self { shards, documents: first, open: Mutex::default(), storage: storage.clone() }))
     }
 
     pub fn len(&self) -> u64 {
@@ -108,7 +118,7 @@ impl Indexed {
     }
 
     /// The open index of a shard.
-    fn source(&self, at: usize) -> Result<Arc<OneFile>> {
+    fn source(&self, at: usize) -> Result<Arc<One>> {
         let known = sys::locked(&self.open, |open| {
             let place = open.iter().position(|(shard, _)| *shard == at)?;
             let found = open.remove(place);
@@ -119,7 +129,7 @@ impl Indexed {
             return Ok(source);
         }
         let shard = &self.shards[at];
-        let source = Arc::new(OneFile::open(&shard.index)?);
+        let source = Arc::new(One::open(&shard.index, &self.storage)?);
         if source.len() != shard.len {
             return Err(Error::Format {
                 path: shard.index.clone(),
@@ -139,8 +149,8 @@ impl Indexed {
 }
 
 /// Opens an index and checks its totals.
-fn look(file: &TokenFile, index: &Path) -> Result<(Kind, u64)> {
-    let source = OneFile::open(index)?;
+fn look(file: &TokenFile, index: &Path, storage: &Storage) -> Result<(Kind, u64)> {
+    let source = One::open(index, storage)?;
     let read = |offset, out: &mut [u8]| source.read_exact(offset, out);
     let kind = if file.dialect == Dialect::Megatron {
         let mut head = [0; megatron::HEADER_LEN];

@@ -14,7 +14,7 @@ use super::super::detect::appended;
 use super::super::each::each;
 use super::scan::{BLOCK, Scanned};
 use crate::error::{Error, Result};
-use crate::store::OneFile;
+use crate::store::{OneFile, is_url};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -58,6 +58,12 @@ pub(super) fn save(scanned: &Scanned, files: &[TokenFile]) -> Result<PathBuf> {
     let Some(path) = place(files) else {
         return Err(Error::argument("there are no files to keep documents beside", ""));
     };
+    if is_url(&path) {
+        return Err(Error::unsupported(
+            format!("{}: nothing is written beside an object", path.display()),
+            "documents that were found stay known for as long as this is open",
+        ));
+    }
     let now = fingerprint(files, scanned.end_of_text)?;
     if scanned.fingerprint != Some(now) {
         return Err(Error::Format {
@@ -84,7 +90,8 @@ pub(super) fn save(scanned: &Scanned, files: &[TokenFile]) -> Result<PathBuf> {
 }
 
 pub(super) fn load(files: &[TokenFile], end_of_text: u64) -> Option<Scanned> {
-    let source = OneFile::open(&place(files)?).ok()?;
+    let path = place(files).filter(|path| !is_url(path))?;
+    let source = OneFile::open(&path).ok()?;
     let blocks = files.iter().map(|file| u128::from(file.tokens.div_ceil(BLOCK))).sum::<u128>();
     // By the files themselves, not by what it says: nothing is allocated for one that cannot be.
     if u128::from(source.len()) != (HEADER_LEN + CHECKSUM_LEN) as u128 + 4 * blocks {

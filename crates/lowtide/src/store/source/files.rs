@@ -5,6 +5,7 @@
 //! look-ahead over the whole of it opens each file once.
 
 use super::OneFile;
+use super::joined::Joined;
 use crate::error::{Error, Result};
 use crate::store::Read;
 use crate::sys;
@@ -30,8 +31,7 @@ pub struct Part {
 #[derive(Debug)]
 pub struct Files {
     parts: Vec<Part>,
-    /// Where each part ends in the stream.
-    ends: Vec<u64>,
+    joined: Joined,
     /// How many files are kept open.
     pub(in crate::store) most: usize,
     kept: Mutex<Open>,
@@ -98,24 +98,11 @@ impl Files {
     /// # Errors
     /// [`Error::Argument`] where they have more bytes than 63 bits can count.
     pub fn new(parts: Vec<Part>) -> Result<Self> {
-        let mut end = 0_u64;
-        let mut ends = Vec::with_capacity(parts.len());
-        for part in &parts {
-            end = part
-                .bytes
-                .end
-                .checked_sub(part.bytes.start)
-                .and_then(|len| end.checked_add(len))
-                .filter(|&end| i64::try_from(end).is_ok())
-                .ok_or_else(|| {
-                    Error::argument("the files together have more bytes than 63 bits can count", "")
-                })?;
-            ends.push(end);
-        }
+        let joined = Joined::new(parts.iter().map(|part| &part.bytes))?;
         // Half of what the process may still open is for others.
         let most = sys::descriptors_left() / 2 / DESCRIPTORS;
         let most = usize::try_from(most.clamp(1, MOST)).unwrap_or(1);
-        Ok(Self { parts, ends, most, kept: Mutex::default() })
+        Ok(Self { parts, joined, most, kept: Mutex::default() })
     }
 
     /// How many files.
@@ -130,7 +117,7 @@ impl Files {
 
     /// Bytes of the stream.
     pub fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        self.joined.len()
     }
 
     /// Whether the stream has no bytes.
@@ -215,68 +202,22 @@ impl Files {
         }
     }
 
-    /// The file that holds byte `at` of the stream.
-    fn holder(&self, at: u64) -> usize {
-        self.ends.partition_point(|&end| end <= at)
-    }
-
-    /// Where the part at `index` begins in the stream.
-    fn start(&self, index: usize) -> u64 {
-        index.checked_sub(1).map_or(0, |before| self.ends[before])
-    }
-
     /// Reads of the stream as reads of the files, in their order.
     pub(in crate::store) fn split<'a>(
         &self,
         reads: &'a mut [Read<'_>],
     ) -> Result<Vec<(usize, Vec<Read<'a>>)>> {
-        if let Some(read) = reads.iter().find(|read| read.end() > self.len() && !read.into.is_empty()) {
+        if let Some(read) = self.joined.past_the_end(reads) {
             let (path, found) = (self.parts.last().map(|part| part.path.clone()), self.len());
             let path = path.unwrap_or_default();
             return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
         }
-        if !reads.is_sorted_by_key(|read| read.offset) {
-            reads.sort_unstable_by_key(|read| read.offset);
-        }
-        let mut groups: Vec<(usize, Vec<Read<'a>>)> = Vec::new();
-        for read in reads {
-            let (mut at, mut into) = (read.offset, &mut *read.into);
-            while !into.is_empty() {
-                let index = self.holder(at);
-                let left = usize::try_from(self.ends[index] - at).unwrap_or(usize::MAX);
-                let (mine, rest) = into.split_at_mut(left.min(into.len()));
-                let offset = self.parts[index].bytes.start + (at - self.start(index));
-                (at, into) = (at + mine.len() as u64, rest);
-                let piece = Read { offset, into: mine };
-                // A read that crosses into the next file may be followed by one that does not.
-                match groups.iter_mut().rev().take(2).find(|(i, _)| *i == index) {
-                    Some((_, reads)) => reads.push(piece),
-                    None => groups.push((index, vec![piece])),
-                }
-            }
-        }
-        Ok(groups)
+        Ok(self.joined.split(reads))
     }
 
     /// The byte ranges of the files under some ranges of the stream.
     pub(in crate::store) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
-        let mut groups: Vec<(usize, Vec<Range<u64>>)> = Vec::new();
-        for range in ranges {
-            let mut at = range.start;
-            while at < range.end.min(self.len()) {
-                let index = self.holder(at);
-                let end = range.end.min(self.ends[index]);
-                let shift = |at: u64| self.parts[index].bytes.start + (at - self.start(index));
-                if groups.last().is_none_or(|(i, _)| *i != index) {
-                    groups.push((index, Vec::new()));
-                }
-                if let Some((_, ranges)) = groups.last_mut() {
-                    ranges.push(shift(at)..shift(end));
-                }
-                at = end;
-            }
-        }
-        groups
+        self.joined.split_ranges(ranges)
     }
 
     /// About how many bytes of the stream are in the page cache, from a sample of the files.

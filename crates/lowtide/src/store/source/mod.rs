@@ -1,12 +1,26 @@
-//! Which bytes there are: one file, or many end to end.
+//! Which bytes there are: one file, many end to end, or objects in a store.
 
 mod file;
 mod files;
+mod joined;
+mod objects;
+mod one;
+mod url;
 
 pub use file::OneFile;
 pub use files::{Files, Part};
+pub(crate) use objects::Check;
+#[cfg(feature = "remote")]
+pub(in crate::store) use objects::Wanted;
+pub use objects::{ObjectPart, Objects};
+pub(crate) use one::One;
+pub use url::is_url;
+#[cfg(feature = "remote")]
+pub(crate) use url::scheme;
+pub(crate) use url::{is_web, unknown, unknown_scheme};
 
 use crate::error::{Error, Result};
+use crate::store::LocalCache;
 use crate::sys;
 use std::fs::Metadata;
 use std::path::Path;
@@ -19,6 +33,8 @@ pub enum Source {
     File(Arc<OneFile>),
     /// In many, opened as they are needed.
     Files(Arc<Files>),
+    /// In an object store, in one object or many.
+    Objects(Arc<Objects>),
 }
 
 impl Source {
@@ -27,6 +43,7 @@ impl Source {
         match self {
             Self::File(file) => file.len(),
             Self::Files(files) => files.len(),
+            Self::Objects(objects) => objects.len(),
         }
     }
 
@@ -40,6 +57,7 @@ impl Source {
         match self {
             Self::File(file) => sys::cached_estimate(&**file, file.len()).ok(),
             Self::Files(files) => files.cached_estimate().ok(),
+            Self::Objects(_) => None,
         }
     }
 
@@ -48,6 +66,7 @@ impl Source {
         match self {
             Self::File(file) => file.path(),
             Self::Files(files) => files.path(),
+            Self::Objects(objects) => objects.path(),
         }
     }
 
@@ -59,23 +78,58 @@ impl Source {
         match self {
             Self::File(file) => Ok(file.clone()),
             Self::Files(files) => files.open(0),
+            Self::Objects(_) => Err(self.no_file()),
         }
     }
 
-    /// Every file, as it is now.
+    /// The cache on a local disk that they come through.
+    pub fn local_cache(&self) -> Option<&Arc<LocalCache>> {
+        match self {
+            Self::Objects(objects) => objects.cache(),
+            _ => None,
+        }
+    }
+
+    /// Whether they are in an object store.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Objects(_))
+    }
+
+    pub(in crate::store) fn no_file(&self) -> Error {
+        Error::unsupported(
+            format!("{}: this is in an object store, and no file of this machine", self.path().display()),
+            "a local copy can be asked for",
+        )
+    }
+
+    /// Every file and every object that is read here, as it is now.
     ///
     /// # Errors
     /// What the system says, such as that one is not there any more.
-    pub(crate) fn each_file(&self, f: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
-        let mut tell = |path: &Path, meta: std::io::Result<Metadata>| {
-            f(path, &meta.map_err(|error| Error::io(path, "look at the file", error))?);
+    pub(crate) fn each_original(&self, f: &mut dyn FnMut(&Path, Original)) -> Result<()> {
+        let mut file = |path: &Path, meta: std::io::Result<Metadata>| {
+            f(path, Original::File(meta.map_err(|error| Error::io(path, "look at the file", error))?));
             Ok(())
         };
         match self {
-            Self::File(file) => tell(file.path(), file.file().metadata()),
+            Self::File(one) => file(one.path(), one.file().metadata()),
             Self::Files(files) => {
-                files.parts().iter().try_for_each(|part| tell(&part.path, std::fs::metadata(&part.path)))
+                files.parts().iter().try_for_each(|part| file(&part.path, std::fs::metadata(&part.path)))
+            }
+            Self::Objects(objects) => {
+                let all = objects.parts().iter().map(|part| &part.object);
+                all.for_each(|object| f(object.path(), Original::Object(object.identity())));
+                Ok(())
             }
         }
     }
+}
+
+/// What tells a version of a file or of an object from all others.
+#[derive(Debug)]
+pub(crate) enum Original {
+    /// What the system says of it.
+    File(Metadata),
+    /// Its address, its size, and what the store marks it with.
+    Object(String),
 }

@@ -149,6 +149,7 @@ impl DirectStore {
                 }
                 Over::Many(files.clone())
             }
+            Source::Objects(_) => return Err(source.no_file()),
         };
         Self::over(over, budget, engine)
     }
@@ -301,6 +302,7 @@ impl Store for DirectStore {
             in_flight,
             together: false,
             keeps: false,
+            extent: None,
         }
     }
 

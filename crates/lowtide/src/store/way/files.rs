@@ -3,6 +3,7 @@
 //! ([`DirectStore`](super::DirectStore)), because they are in flight together.
 
 use super::deep::{Deep, Piece};
+use super::streams::{STREAMS, Streams};
 use super::{ReadStore, map, open_file, read, window, window_for};
 use crate::budget::Budget;
 use crate::error::Result;
@@ -18,6 +19,7 @@ pub(super) struct FilesStore {
     cache: Cache,
     budget: Budget,
     deep: Arc<Deep>,
+    streams: Arc<Streams>,
     warm: bool,
 }
 
@@ -34,7 +36,9 @@ impl FilesStore {
             window_for(budget.limit())?;
         }
         let warm = files.cached_estimate().is_ok_and(|cached| sys::is_warm(cached, files.len()));
-        Ok(Self { files, way, cache, budget: budget.clone(), deep: Arc::default(), warm })
+        // Where descriptors are few, they are for files.
+        let streams = Arc::new(Streams::new(STREAMS.min(files.most / 8)));
+        Ok(Self { files, way, cache, budget: budget.clone(), deep: Arc::default(), streams, warm })
     }
 
     /// The store over one file.
@@ -44,7 +48,10 @@ impl FilesStore {
             |known: &Single| (known.way, known.cache) == (way, cache),
             || {
                 let store: Arc<dyn Store> = match way {
-                    Way::Read => Arc::new(ReadStore::part(kept.file.clone(), cache, self.deep.clone())),
+                    Way::Read => {
+                        let (deep, streams) = (self.deep.clone(), self.streams.clone());
+                        Arc::new(ReadStore::part(kept.file.clone(), cache, deep, streams))
+                    }
                     way => open_file(&kept.file, way, cache, &self.budget)?,
                 };
                 Ok(Single { way, cache, store })
@@ -76,7 +83,7 @@ impl Store for FilesStore {
         match self.way {
             Way::Map => map::nature(),
             Way::Remap | Way::Advise => window::nature(),
-            Way::Read | Way::Direct => read::nature(self.warm, self.cache, &self.deep),
+            Way::Read | Way::Direct | Way::Range => read::nature(self.warm, self.cache, &self.deep),
         }
     }
 

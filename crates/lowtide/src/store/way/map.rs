@@ -223,6 +223,7 @@ pub(super) fn nature() -> Nature {
         in_flight: 0,
         together: false,
         keeps: false,
+        extent: None,
     }
 }
 

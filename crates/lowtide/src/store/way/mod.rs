@@ -1,21 +1,31 @@
 //! How bytes come: a file a way, and the one place where a store is made.
 
+mod cached;
 mod deep;
 mod direct;
 mod files;
 mod map;
+#[cfg(feature = "remote")]
+mod range;
+#[cfg(not(feature = "remote"))]
+#[path = "range_off.rs"]
+mod range;
 mod read;
+mod streams;
 mod uring;
 mod window;
 
+pub use cached::{Cached, Version};
 pub use deep::Engine;
 pub use direct::DirectStore;
+use range::Looked;
+pub use range::RangeStore;
 pub use read::ReadStore;
 pub use window::{WINDOWS, window_for};
 
 use super::{Cache, OneFile, Source, Store, Way};
 use crate::budget::Budget;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use files::FilesStore;
 use map::MapStore;
 use std::sync::Arc;
@@ -29,6 +39,17 @@ use window::{AdviseStore, RemapStore};
 pub fn open(source: &Source, way: Way, cache: Cache, budget: &Budget) -> Result<Arc<dyn Store>> {
     match source {
         Source::File(file) => open_file(file, way, cache, budget),
+        Source::Objects(objects) => {
+            let ranges = Arc::new(RangeStore::new(objects.clone(), budget));
+            Ok(match objects.cache() {
+                Some(local) => {
+                    let versions = objects.versions();
+                    let cached = Cached::new(ranges.clone(), local.clone(), versions, cache, budget);
+                    Arc::new(Looked { ranges, cached: Arc::new(cached) })
+                }
+                None => ranges,
+            })
+        }
         Source::Files(_) if way == Way::Direct => {
             Ok(Arc::new(DirectStore::new(source, budget, Engine::available())?))
         }
@@ -47,6 +68,15 @@ pub fn open_file(file: &Arc<OneFile>, way: Way, cache: Cache, budget: &Budget) -
         Way::Remap => Arc::new(RemapStore::new(file.clone(), window()?, cache)),
         Way::Advise => Arc::new(AdviseStore::new(file, window()?, cache)?),
         Way::Read => Arc::new(ReadStore::new(file.clone(), cache)),
+        Way::Range => {
+            return Err(Error::argument(
+                format!(
+                    "{}: access=\"range\" is for object stores, and this is a file",
+                    file.path().display()
+                ),
+                "access=\"read\", or leave it out",
+            ));
+        }
         Way::Direct => Arc::new(DirectStore::new(&Source::File(file.clone()), budget, Engine::available())?),
     })
 }

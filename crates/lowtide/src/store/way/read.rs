@@ -1,6 +1,7 @@
 //! Positioned reads: no map, no SIGBUS, RssFile stays where it is.
 
 use super::deep::{ASKED, DEPTH, Deep, Piece};
+use super::streams::{BEGINS, STREAMS, Streams, Taken};
 use crate::door::{ACCESS, CACHE, Words};
 use crate::error::{Error, Result};
 use crate::store::{Cache, Cost, How, Manner, Nature, OneFile, Read, Report, Store};
@@ -29,10 +30,9 @@ pub struct ReadStore {
     /// A [`Treatment`].
     treatment: AtomicU8,
     deep: Arc<Deep>,
-    streams: Mutex<Vec<Stream>>,
-    spare: Spare,
-    /// How many streams are kept open.
-    most_streams: usize,
+    streams: Arc<Streams>,
+    /// Where it is the only file: one of many keeps no further descriptors.
+    spare: Option<Spare>,
     /// Whether the file was in memory when it was opened.
     warm: bool,
 }
@@ -71,26 +71,8 @@ enum Ask {
     Waited,
 }
 
-/// A descriptor of its own for one thread that goes through the file, and where it has got to: the kernel
-/// keeps its read-ahead by descriptor, and two threads on one would spoil it for each other.
-#[derive(Debug)]
-struct Stream {
-    file: File,
-    at: u64,
-}
-
-impl Stream {
-    fn is_continued_at(&self, offset: u64) -> bool {
-        offset.checked_sub(self.at).is_some_and(|gap| gap <= CONTINUES)
-    }
-}
-
 /// Threads that bring a file in.
 const STREAMING: usize = 4;
-/// How many streams of one file are kept open.
-const STREAMS: usize = 8;
-/// Reads that begin no further than this behind the end of a stream continue it.
-const CONTINUES: u64 = 4 << 20;
 
 /// How the page cache is treated. It changes where the kernel or the filesystem refuses the better way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,21 +97,14 @@ impl ReadStore {
     pub fn new(source: Arc<OneFile>, cache: Cache) -> Self {
         let len = source.len();
         let warm = sys::cached_estimate(&*source, len).is_ok_and(|cached| sys::is_warm(cached, len));
-        Self { most_streams: STREAMS, warm, ..Self::part(source, cache, Arc::default()) }
+        let streams = Arc::new(Streams::new(STREAMS));
+        Self { spare: Some(Spare::default()), warm, ..Self::part(source, cache, Arc::default(), streams) }
     }
 
-    /// Over one file of many, which keep no second descriptor open.
-    pub(super) fn part(source: Arc<OneFile>, cache: Cache, deep: Arc<Deep>) -> Self {
+    /// Over one file of many, which have a ring and some streams together.
+    pub(super) fn part(source: Arc<OneFile>, cache: Cache, deep: Arc<Deep>, streams: Arc<Streams>) -> Self {
         let treatment = if cache == Cache::Drop { Treatment::DontCache } else { Treatment::Keep };
-        Self {
-            source,
-            treatment: AtomicU8::new(treatment as u8),
-            deep,
-            streams: Mutex::default(),
-            spare: Spare::default(),
-            most_streams: 0,
-            warm: false,
-        }
+        Self { source, treatment: AtomicU8::new(treatment as u8), deep, streams, spare: None, warm: false }
     }
 
     fn cache(&self) -> Cache {
@@ -145,17 +120,6 @@ impl ReadStore {
 
     fn change(&self, treatment: Treatment) {
         self.treatment.store(treatment as u8, Ordering::Relaxed);
-    }
-
-    /// A stream that has got as far as `offset`, or one that is free, or a new one.
-    fn stream(&self, offset: u64) -> io::Result<File> {
-        let mine = sys::locked(&self.streams, |streams| {
-            let near = streams.iter().position(|stream| stream.is_continued_at(offset));
-            let full = !streams.is_empty() && streams.len() >= self.most_streams;
-            let any = near.or(full.then_some(0));
-            any.map(|i| streams.remove(i))
-        });
-        mine.map_or_else(|| self.source.reopen_for(Advice::Sequential), |stream| Ok(stream.file))
     }
 
     /// One read, all of it or an error. Says whether it had to wait for a disk.
@@ -207,15 +171,21 @@ impl ReadStore {
             return Ok(Report::default());
         };
         // Where no descriptor is left, one more is not worth an error.
-        let Ok(file) = self.stream(first) else { return self.read_one_by_one(self.source.file(), reads) };
+        let Ok(Taken { file, begins }) = self.streams.take(&self.source, first) else {
+            return self.read_one_by_one(self.source.file(), reads);
+        };
         let began = Instant::now();
-        let answer =
-            reads.iter_mut().try_for_each(|read| self.read_from(&file, read, Ask::Nothing).map(drop));
-        let report = Report::by_rate(reads.len(), last.saturating_sub(first), began.elapsed());
-        if self.most_streams > 0 && last < self.source.len() {
-            sys::locked(&self.streams, |streams| streams.push(Stream { file, at: last }));
+        if begins && let Some(read) = reads.first_mut() {
+            let len = read.into.len().min(BEGINS);
+            let start = read.offset..read.offset + len as u64;
+            self.read_from(&file, &mut read.clip(&start), Ask::Nothing)?; // and again below: 16 KiB
         }
-        answer.map(|()| report)
+        for read in &mut *reads {
+            self.read_from(&file, read, Ask::Nothing)?;
+        }
+        let report = Report::by_rate(reads.len(), last.saturating_sub(first), began.elapsed());
+        self.streams.put(&self.source, file, last);
+        Ok(report)
     }
 
     /// All of them at once to the disk: that is a deep queue too, and the pages may stay. In pieces of 2 MiB at
@@ -284,6 +254,7 @@ pub(super) fn nature(warm: bool, cache: Cache, deep: &Deep) -> Nature {
         in_flight: if together { DEPTH } else { 0 },
         together,
         keeps,
+        extent: None,
     }
 }
 
@@ -311,8 +282,10 @@ impl Store for ReadStore {
                         return Ok(report);
                     }
                 }
-                Manner::FromMemory if self.most_streams > 0 => {
-                    return self.spare.with(&self.source, |file| self.read_one_by_one(file, reads));
+                Manner::FromMemory => {
+                    if let Some(spare) = &self.spare {
+                        return spare.with(&self.source, |file| self.read_one_by_one(file, reads));
+                    }
                 }
                 _ => {}
             }
