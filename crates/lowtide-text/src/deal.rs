@@ -20,7 +20,7 @@ const BITS: u32 = 6;
 /// Spools at once: each has an open file and its buffer.
 pub const SPOOLS: usize = 1 << BITS;
 /// Bytes before a document's tokens: its key, its number, and how many bytes follow.
-const HEAD: usize = 24;
+pub const HEAD: usize = 24;
 /// A document up to this size is written with its head at once.
 const SMALL: usize = 1 << 20;
 /// How much of a document that is dealt from its file is read at once.

@@ -1,6 +1,7 @@
 //! Loads of text into loads of tokens, as a file has them.
 
 use crate::feed::{Fate, Load};
+use crate::packing::Gauge;
 use crate::tokenizer::Tokenizer;
 use lowtide::{Error, Result};
 
@@ -25,11 +26,15 @@ pub struct Encoding<'a> {
 }
 
 impl Encoding<'_> {
-    /// Makes the tokens of a load. `ids` is only for its memory.
-    pub fn encode(&self, load: &mut Load, ids: &mut Vec<u32>) {
+    /// Makes the tokens of a load, or only some of them where nobody wants them any more: whether it made all. `ids` is
+    /// only for its memory.
+    pub fn encode(&self, load: &mut Load, ids: &mut Vec<u32>, gauge: &Gauge) -> bool {
         let Load { text, pieces, tokens, .. } = load;
         let mut start = 0;
         for piece in pieces {
+            if gauge.stopped() {
+                return false;
+            }
             let part = &text[start..piece.text_end];
             start = piece.text_end;
             piece.tokens_end = tokens.len();
@@ -51,6 +56,7 @@ impl Encoding<'_> {
             }
             piece.tokens_end = tokens.len();
         }
+        true
     }
 
     fn put(&self, ids: &[u32], tokens: &mut Vec<u8>) -> Result<()> {

@@ -18,6 +18,12 @@ use std::sync::mpsc::{Receiver, Sender};
 /// How many errors are told in words.
 pub const SAID: usize = 20;
 
+/// An error in one line: what to do about it was decided when it was passed over.
+pub fn said(error: &Error) -> String {
+    let text = error.to_string();
+    text.split_once("\nhint: ").map_or(&*text, |(what, _)| what).to_owned()
+}
+
 /// A portion of text, and what became of it.
 #[derive(Debug, Default)]
 pub struct Load {
@@ -227,7 +233,7 @@ impl<'a> Feeder<'a> {
         self.load()?.text.truncate(start);
         self.after.skipped += 1;
         if self.after.said.len() < SAID {
-            self.after.said.push(error.to_string());
+            self.after.said.push(said(&error));
         }
         if !self.first {
             self.piece(start, true, Fate::PassedOver)?;

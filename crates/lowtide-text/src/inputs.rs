@@ -5,6 +5,7 @@
 
 use crate::says::INCLUDE;
 use lowtide::door::Words;
+use lowtide::store::is_url;
 use lowtide::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -58,6 +59,14 @@ impl Source {
         })
     }
 
+    /// Whether it can be read only once: standard input, a pipe.
+    pub fn comes_once(&self) -> bool {
+        match self {
+            Self::File { path, .. } => path.metadata().is_ok_and(|meta| !meta.is_file()),
+            Self::Stdin => true,
+        }
+    }
+
     /// What a list of sources holds in memory, for each of the three that there are: here, in the job, in the manifest.
     pub(crate) fn memory(sources: &[Self]) -> u64 {
         sources.iter().map(|source| 3 * (source.path().as_os_str().len() as u64 + 160)).sum()
@@ -73,8 +82,8 @@ impl Source {
 }
 
 /// Finds the files that `names` mean. Of a folder only those that one of the patterns of `include` matches (their
-/// names; or their paths below the folder, for a pattern with a slash); hidden ones and what is in `output` are
-/// passed over.
+/// names; or their paths below the folder, for a pattern with a slash); hidden ones are passed over. What is in
+/// `output` is passed over in folders and globs, so that the same words mean the same files again once it is written.
 ///
 /// # Errors
 /// [`Error::Argument`] for a pattern that is none, for names that mean no file; [`Error::Io`] as the system has it.
@@ -84,6 +93,9 @@ pub fn find(names: &[PathBuf], include: &[String], output: &Path) -> Result<Vec<
     }
     let include = include.iter().map(|text| pattern(text)).collect::<Result<Vec<_>>>()?;
     let output = output.canonicalize().ok();
+    let in_output = |path: &Path| {
+        output.as_ref().is_some_and(|output| path.canonicalize().is_ok_and(|path| path.starts_with(output)))
+    };
     let mut sources = Vec::new();
     for name in names {
         let before = sources.len();
@@ -92,11 +104,16 @@ pub fn find(names: &[PathBuf], include: &[String], output: &Path) -> Result<Vec<
                 return Err(Error::argument("standard input is named twice", "it can be read only once"));
             }
             sources.push(Source::Stdin);
+        } else if is_url(name) {
+            return Err(Error::argument(
+                format!("{}: text is read from filesystems only, not from object stores", name.display()),
+                "copy it to a disk first, or pipe it in: - is standard input. The folder to write into can be an address",
+            ));
         } else if name.is_dir() {
             walk(name, name, &include, output.as_deref(), &mut sources)?;
         } else if !name.exists() && name.to_str().is_some_and(|text| text.contains(['*', '?', '['])) {
             for path in globbed(name)? {
-                if path.is_file() {
+                if path.is_file() && !in_output(&path) {
                     sources.push(file(path)?);
                 }
             }
@@ -104,7 +121,11 @@ pub fn find(names: &[PathBuf], include: &[String], output: &Path) -> Result<Vec<
             sources.push(file(name.clone())?);
         }
         if sources.len() == before {
-            let hint = if include.is_empty() {
+            let parent = name.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let hint = if in_output(name) || in_output(parent.unwrap_or(Path::new("."))) {
+                "what is in the folder that is written into is not read: give another one to write into"
+                    .into()
+            } else if include.is_empty() {
                 Words::NONE
             } else {
                 Words::from("is ") + INCLUDE + " what you meant? It is asked about the files in a folder"
@@ -122,7 +143,9 @@ fn pattern(text: &str) -> Result<glob::Pattern> {
 
 fn globbed(name: &Path) -> Result<Vec<PathBuf>> {
     let text = name.to_str().unwrap_or_default();
-    let paths = glob::glob(text)
+    // A shell's star finds no hidden files either.
+    let how = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let paths = glob::glob_with(text, how)
         .map_err(|error| Error::argument(format!("the pattern {text:?} is none: {error}"), ""))?;
     let paths = paths.map(|path| {
         path.map_err(|error| {
@@ -216,6 +239,16 @@ mod tests {
         assert!(find(&[root.join("*.md")], &[], none).unwrap_err().to_string().contains("no files"));
         assert!(find(&[root.join("gone.txt")], &[], none).unwrap_err().to_string().contains("cannot look"));
         assert!(find(&["-".into(), "-".into()], &[], none).unwrap_err().to_string().contains("twice"));
+        let said = find(&["s3://bucket/d.jsonl".into()], &[], none).unwrap_err().to_string();
+        assert!(said.starts_with("s3://bucket/d.jsonl: text is read from filesystems only"), "{said}");
         assert_eq!(find(&[root.join("?.py")], &[], none).unwrap().len(), 3);
+        assert!(find(&[root.join("*n/*.py")], &[], none).is_err(), "a hidden folder");
+        // A glob finds nothing in the folder that is written into either: it would find more the next time.
+        assert_eq!(find(&[root.join("[ao]*/*.py")], &[], &root.join("out")).unwrap().len(), 1);
+        for name in [root.to_owned(), root.join("*")] {
+            let said = find(&[name], &[], root).unwrap_err().to_string();
+            assert!(said.contains("no files") && said.contains("is not read"), "{said}");
+        }
+        assert_eq!(find(&[root.join("b.py")], &[], root).unwrap().len(), 1, "who names a file means it");
     }
 }

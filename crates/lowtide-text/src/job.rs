@@ -96,6 +96,9 @@ impl FromStr for OnError {
     }
 }
 
+/// Where text is looked for if nobody says where.
+const FIELD_BY_DEFAULT: &str = "text";
+
 /// What is to be made, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -141,7 +144,7 @@ impl Default for Settings {
             seed: 0,
             shard_tokens: None,
             input: None,
-            field: "text".into(),
+            field: FIELD_BY_DEFAULT.into(),
             separator: None,
             include: Vec::new(),
             on_error: OnError::Stop,
@@ -164,7 +167,7 @@ impl Settings {
                 "from 0, none, to less than 1; 0.0005 is one of 2,000",
             );
         }
-        if matches!(self.format, Dialect::Olmo | Dialect::Raw) {
+        if !self.format.is_written() {
             return wrong(
                 FORMAT.is(self.format.name()) + " is read, not written",
                 "one of \"nanogpt\", \"llmc\", \"megatron\", \"datatrove\", \"npy\"",
@@ -190,6 +193,16 @@ impl Settings {
                 "lines and rows of a table have their own ends",
             );
         }
+        if let Some(kind @ (InputKind::Text | InputKind::Lines)) = self.input
+            && self.asks_for_field()
+        {
+            return wrong(
+                FIELD.is(self.field.clone())
+                    + " is for JSON lines and tables, not for "
+                    + INPUT.is(kind.name()),
+                "leave one of them out",
+            );
+        }
         if self.field.split('.').any(str::is_empty) {
             return wrong(
                 FIELD.is(self.field.clone()) + " is no path to a field",
@@ -197,6 +210,11 @@ impl Settings {
             );
         }
         Ok(())
+    }
+
+    /// Whether a field was asked for, and not the one that it is by default.
+    pub(crate) fn asks_for_field(&self) -> bool {
+        self.field != FIELD_BY_DEFAULT
     }
 
     /// The type of a token of a vocabulary: no id can overflow it.
@@ -279,7 +297,9 @@ impl Job {
     pub fn difference(&self, earlier: &Self) -> Option<Words> {
         for (name, now) in &self.settings {
             let then = earlier.settings.get(name).unwrap_or(&Value::Null);
-            if then == now {
+            // What could be read is the same whatever happens to the rest, and so far all could be.
+            let goes_on = name == "on-error" && then == OnError::Stop.name() && now == OnError::Skip.name();
+            if then == now || goes_on {
                 continue;
             }
             return Some(match SETTINGS.iter().find(|(known, _)| known == name) {

@@ -16,19 +16,24 @@
 //! | few, equal portions | `feed` | pieces → loads of text, cut only where no id changes |
 //! | ids | [`tokenizer`] | loads → tokens as a file has them, on all cores |
 //! | files | `shards`, `deal` | loads in their order → shards; or documents in another order, dealt out of core |
+//! | several machines | `apart`, `portion` | a portion of the input → its tokens in a file; all of them → what one machine writes |
 //! | other orders | `shuffle` | documents of token files → token files of the same format, in shuffled order |
+//! | object stores | `far` | a folder here, whole → a folder there, its manifest last |
 //! | memory of it all | `job`, `state` | what was asked for, and how far it is: enough to go on after a kill |
 
+mod apart;
 #[doc(hidden)]
 pub mod attack;
 pub mod convert;
 mod deal;
 mod documents;
 mod encode;
+mod far;
 mod feed;
 pub mod inputs;
 mod job;
 mod packing;
+mod portion;
 mod prepare;
 mod room;
 mod says;
@@ -41,7 +46,10 @@ pub mod tokenizer;
 pub mod verify;
 mod window;
 
+pub use apart::{Begun, PORTION, Preparation, prepare_portion};
+pub use far::prepare_far;
 pub use job::{InputKind, OnError, Settings};
+pub use portion::Made;
 pub use prepare::{Progress, Step, prepare};
 pub use shuffle::{ShuffleDocuments, ShuffledDocuments};
 pub use tokenizer::Tokenizer;

@@ -2,6 +2,7 @@
 //! page cache treated as asked.
 
 use crate::inputs::Source;
+use crate::state::NONBLOCK;
 use lowtide::store::Cache;
 use lowtide::{Error, Result, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::num::NonZero;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,7 +26,8 @@ impl Packing {
     pub fn of(head: &[u8]) -> Self {
         match head {
             [0x1f, 0x8b, ..] => Self::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            // A frame; or one to be passed over, which pzstd and others begin with.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             _ => Self::Plain,
         }
     }
@@ -57,6 +60,9 @@ impl Gauge {
     }
 }
 
+/// So much of what a source unpacks to is looked at to know what it is.
+const HEAD: u64 = lowtide::format::FOREIGN_HEAD_LEN as u64;
+
 /// A source that was opened, and what its first bytes are when unpacked.
 pub struct Opened {
     pub packing: Packing,
@@ -71,14 +77,24 @@ pub struct Opened {
 pub fn open(source: &Source, cache: Cache, gauge: &Gauge, window: u64) -> Result<Opened> {
     let wrong = |error| Error::io(source.path(), "read the file", error);
     let (file, mut raw): (_, Box<dyn Read + Send>) = match source {
-        Source::Stdin => (None, Box::new(Counted(Stdin::open(gauge).map_err(wrong)?, gauge.clone()))),
+        Source::Stdin => {
+            let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(wrong)?;
+            (None, Box::new(Counted(Patient(stdin.into(), gauge.clone()), gauge.clone())))
+        }
         Source::File { path, .. } => {
-            let opened = File::open(path).map_err(|error| Error::io(path, "open the file", error))?;
-            if opened.metadata().map_err(wrong)?.is_dir() {
+            // Opening a pipe would wait for whoever writes into it.
+            let opened = File::options().read(true).custom_flags(NONBLOCK).open(path);
+            let opened = opened.map_err(|error| Error::io(path, "open the file", error))?;
+            let meta = opened.metadata().map_err(wrong)?;
+            if meta.is_dir() {
                 return Err(Error::io(path, "read the file", io::Error::from(io::ErrorKind::IsADirectory)));
             }
-            let again = opened.try_clone().map_err(wrong)?;
-            (Some(opened), Box::new(Sipped::new(again, cache, gauge)))
+            if meta.is_file() {
+                let again = opened.try_clone().map_err(wrong)?;
+                (Some(opened), Box::new(Sipped::new(again, cache, gauge)))
+            } else {
+                (None, Box::new(Counted(Patient(opened, gauge.clone()), gauge.clone())))
+            }
         }
     };
     let mut head = Vec::new();
@@ -97,10 +113,54 @@ pub fn open(source: &Source, cache: Cache, gauge: &Gauge, window: u64) -> Result
         }
     };
     let mut head = Vec::new();
-    // What is wrong with the content is said when it is read.
-    let _ = stream.by_ref().take(8).read_to_end(&mut head);
-    let stream = Box::new(io::Cursor::new(head.clone()).chain(stream));
+    let looked = stream.by_ref().take(HEAD).read_to_end(&mut head);
+    let again = io::Cursor::new(head.clone());
+    let stream: Box<dyn Read + Send> = match looked {
+        Ok(_) => Box::new(again.chain(stream)),
+        // What is wrong with the content is said when it is read. An unpacker might not say it twice.
+        Err(error) => Box::new(again.chain(Broken(Some(error)))),
+    };
     Ok(Opened { packing, file, stream, head })
+}
+
+impl Opened {
+    /// Makes `head` longer until it is `enough`, or as long as `most`; whether it is all that there is. What is wrong
+    /// with the stream is said when it is read.
+    pub fn look(&mut self, most: usize, enough: &dyn Fn(&[u8]) -> bool) -> bool {
+        let mut stream = std::mem::replace(&mut self.stream, Box::new(io::empty()));
+        // What was looked at comes again.
+        let passed = io::copy(&mut stream.by_ref().take(self.head.len() as u64), &mut io::sink());
+        let mut end = passed.map(|_| false);
+        while matches!(end, Ok(false)) && self.head.len() < most && !enough(&self.head) {
+            let (held, step) = (self.head.len(), STEP.min(most - self.head.len()));
+            self.head.resize(held + step, 0);
+            let got = stream.read(&mut self.head[held..]);
+            self.head.truncate(held + got.as_ref().map_or(0, |&got| got));
+            end = match got {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                got => got.map(|got| got == 0),
+            };
+        }
+        let again = io::Cursor::new(self.head.clone());
+        let (stream, ended): (Box<dyn Read + Send>, _) = match end {
+            Ok(ended) => (Box::new(again.chain(stream)), ended),
+            Err(error) => (Box::new(again.chain(Broken(Some(error)))), false),
+        };
+        self.stream = stream;
+        ended
+    }
+}
+
+/// How much more is looked at in one step.
+const STEP: usize = 4 << 10;
+
+/// A stream that has nothing but an error.
+struct Broken(Option<io::Error>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
 }
 
 /// Opens a plain file at a place where a document begins.
@@ -125,27 +185,25 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Standard input, which may be silent for long: a reader that waits for it can still be stopped.
-struct Stdin(File, Gauge);
+/// Standard input or a pipe, which may be silent for long: a reader that waits for it can still be stopped.
+struct Patient(File, Gauge);
 
 /// How often a reader that waits looks whether it is still wanted.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-impl Stdin {
-    fn open(gauge: &Gauge) -> io::Result<Self> {
-        Ok(Self(File::from(io::stdin().as_fd().try_clone_to_owned()?), gauge.clone()))
-    }
-}
-
-impl Read for Stdin {
+impl Read for Patient {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&WAIT));
-            match ready {
-                Ok(0) if self.1.stopped() => return Err(io::Error::other("stopped")),
-                Ok(0) => {}
-                // What cannot be waited for can be read.
-                Ok(_) | Err(_) => return self.0.read(into),
+            if self.1.stopped() {
+                return Err(io::Error::other("stopped"));
+            }
+            // What cannot be waited for can be read.
+            if ready != Ok(0) {
+                match self.0.read(into) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    answer => return answer,
+                }
             }
         }
     }

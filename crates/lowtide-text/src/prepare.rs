@@ -7,6 +7,7 @@ use crate::feed::{After, Fate, Feeder, Load, SAID};
 use crate::inputs::{self, Source};
 use crate::job::{Job, OnError, Settings};
 use crate::packing::Gauge;
+use crate::portion;
 use crate::room::Room;
 use crate::says::TOKENIZER;
 use crate::shards::{Out, Shape, Shards};
@@ -19,6 +20,7 @@ use lowtide::format::manifest::{Counts, Manifest, Shard, Split, TokenizerId};
 use lowtide::store::Cache;
 use lowtide::{CacheWish, Error, Result, meter};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 const BEAT: Duration = Duration::from_millis(50);
 
 /// How far the work is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// What is being done.
     pub step: Step,
@@ -43,10 +45,16 @@ pub struct Progress {
     pub documents: u64,
     /// Tokens that were written.
     pub tokens: u64,
+    /// Tokens that are to be dealt in another order, while that is done.
+    pub to_deal: u64,
     /// Documents that were passed over.
     pub skipped: u64,
+    /// What was wrong with the first of them: file, line and byte.
+    pub said: Vec<String>,
     /// What an earlier run had read: the rest is what this one has done.
     pub resumed: u64,
+    /// Tokens of an earlier run, likewise.
+    pub resumed_tokens: u64,
 }
 
 /// The steps of the work.
@@ -57,8 +65,21 @@ pub enum Step {
     /// Text becomes tokens.
     #[default]
     Encoding,
+    /// What several machines have made is put together.
+    Joining,
     /// Documents are dealt in another order.
     Dealing,
+    /// Files go to an object store: `read` of `bytes` are there.
+    Sending,
+}
+
+/// Where tokens come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'a> {
+    /// All text is read here.
+    Text,
+    /// The portions of it are tokens already, each in a file.
+    Portions(&'a [PathBuf]),
 }
 
 /// Makes token files of text, and says what they are.
@@ -75,13 +96,26 @@ pub fn prepare(
     progress: &mut dyn FnMut(&Progress),
     interrupt: Interrupt<'_>,
 ) -> Result<Manifest> {
+    prepare_for(output, names, output, settings, progress, interrupt)
+}
+
+/// The same of files that go from `output` to `address`, which is what messages name.
+pub fn prepare_for(
+    address: &Path,
+    names: &[PathBuf],
+    output: &Path,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&Progress),
+    interrupt: Interrupt<'_>,
+) -> Result<Manifest> {
     settings.check()?;
     let sources = inputs::find(names, &settings.include, output)?;
+    documents::fit(settings, &sources)?;
     let mut run = Run::new(settings, &sources, progress, interrupt);
     let tokenizer = run.tokenizer()?;
     let room = run.room(&*tokenizer)?;
     let job = Job::new(settings, &*tokenizer, &sources);
-    let (work, found) = Work::open(output, &job)?;
+    let (work, found) = Work::open_for(address, output, &job)?;
     let state = match found {
         Found::Done(manifest) => {
             work.clear()?;
@@ -90,19 +124,16 @@ pub fn prepare(
         Found::Begun(state) => Some(*state),
         Found::New => None,
     };
-    let (counts, done) = run.make(&*tokenizer, &room, &work, state)?;
-    if let Some((name, json)) = tokenizer.table() {
-        work.place(name, json.as_bytes())?;
-    }
-    let manifest = run.manifest(&*tokenizer, job, counts, done)?;
-    work.finish(&manifest)?;
-    Ok(manifest)
+    run.whole(&*tokenizer, &room, work, job, state, Origin::Text)
 }
 
-struct Run<'a> {
+/// The work, with what it is told and whom it tells.
+pub struct Run<'a> {
     settings: &'a Settings,
     sources: &'a [Source],
-    cache: Cache,
+    /// Which bytes of each source are read; where it has none, all.
+    pub ranges: &'a [Option<Range<u64>>],
+    pub cache: Cache,
     gauge: Gauge,
     progress: &'a mut dyn FnMut(&Progress),
     interrupt: Interrupt<'a>,
@@ -110,7 +141,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(
+    pub fn new(
         settings: &'a Settings,
         sources: &'a [Source],
         progress: &'a mut dyn FnMut(&Progress),
@@ -123,13 +154,35 @@ impl<'a> Run<'a> {
             CacheWish::Drop | CacheWish::Auto => Cache::Drop,
         };
         let seen = Progress { bytes, ..Progress::default() };
-        Self { settings, sources, cache, gauge: Gauge::default(), progress, interrupt, seen }
+        Self { settings, sources, ranges: &[], cache, gauge: Gauge::default(), progress, interrupt, seen }
     }
 
-    fn reading(&self, room: &Room) -> Reading {
+    /// Makes all files, the manifest last.
+    pub fn whole(
+        mut self,
+        tokenizer: &dyn Tokenizer,
+        room: &Room,
+        work: Work,
+        job: Job,
+        state: Option<State>,
+        from: Origin<'_>,
+    ) -> Result<Manifest> {
+        let (counts, done) = self.make(tokenizer, room, &work, state, from)?;
+        if let Some((name, json)) = tokenizer.table() {
+            work.place(name, json.as_bytes())?;
+        }
+        let manifest = self.manifest(tokenizer, job, counts, done)?;
+        work.finish(&manifest)?;
+        Ok(manifest)
+    }
+
+    pub fn reading(&self, room: &Room) -> Reading {
+        // A portion of the inputs does not tell how many there are.
+        let alone = self.sources.len() == 1 && self.ranges.is_empty();
         Reading {
             kind: self.settings.input,
             field: self.settings.field.split('.').map(str::to_owned).collect(),
+            field_needed: alone && self.settings.asks_for_field(),
             separator: self.settings.separator.clone(),
             cache: self.cache,
             room: room.line,
@@ -142,7 +195,7 @@ impl<'a> Run<'a> {
         self.settings.threads.unwrap_or_else(lowtide::sys::cores)
     }
 
-    fn room(&self, tokenizer: &dyn Tokenizer) -> Result<Room> {
+    pub fn room(&self, tokenizer: &dyn Tokenizer) -> Result<Room> {
         let budget =
             self.settings.budget.unwrap_or_else(|| lowtide::Budget::default_for(meter::room().bytes).limit());
         let width = self.settings.dtype(tokenizer.vocabulary())?.itemsize();
@@ -153,13 +206,17 @@ impl<'a> Run<'a> {
     }
 
     /// The tokenizer that was asked for. That of characters is made of all that there are.
-    fn tokenizer(&mut self) -> Result<Arc<dyn Tokenizer>> {
+    pub fn tokenizer(&mut self) -> Result<Arc<dyn Tokenizer>> {
         if self.settings.tokenizer != "chars" {
             return tokenizer::named(&self.settings.tokenizer);
         }
-        if self.sources.contains(&Source::Stdin) {
+        if let Some(once) = self.sources.iter().find(|source| source.comes_once()) {
+            let name = match once {
+                Source::Stdin => "standard input".into(),
+                Source::File { path, .. } => path.display().to_string(),
+            };
             return Err(Error::argument(
-                TOKENIZER.is("chars") + " reads its input twice, and standard input comes only once",
+                TOKENIZER.is("chars") + " reads its input twice, and " + name + " comes only once",
                 "write it to a file first",
             ));
         }
@@ -189,6 +246,7 @@ impl<'a> Run<'a> {
         room: &Room,
         work: &Work,
         state: Option<State>,
+        from: Origin<'_>,
     ) -> Result<(Counts, [Vec<Shard>; 2])> {
         let dtype = self.settings.dtype(tokenizer.vocabulary())?;
         let shape = Shape::new(self.settings, dtype, tokenizer.name(), self.cache);
@@ -198,7 +256,7 @@ impl<'a> Run<'a> {
                 Some(state) => (Shards::resume(work, shape, splitter, &state)?, state),
                 None => (Shards::new(work, shape, splitter), State::default()),
             };
-            let state = self.encode(tokenizer, dtype, room, work, state, &mut shards)?;
+            let state = self.tokens(tokenizer, dtype, room, work, state, &mut shards, from)?;
             return Ok((state.counts, shards.finish()?));
         };
         let mut state = state.unwrap_or_default();
@@ -209,12 +267,15 @@ impl<'a> Run<'a> {
             } else {
                 Spools::resume(work, shuffle, self.cache, &state)?
             };
-            state = self.encode(tokenizer, dtype, room, work, state, &mut spools)?;
+            state = self.tokens(tokenizer, dtype, room, work, state, &mut spools, from)?;
             spools.sync(&mut state)?;
             state.dealing = true;
-            work.save_state(&state)?;
+            if let Origin::Text = from {
+                work.save_state(&state)?;
+            }
         }
         self.seen.step = Step::Dealing;
+        (self.seen.to_deal, self.seen.resumed_tokens) = (state.spooled(dtype.itemsize() as u64), 0);
         let mut shards = Shards::new(work, shape, splitter);
         let (mut last, width) = (Instant::now(), dtype.itemsize() as u64);
         deal::deal(work, self.cache, room.deal, &mut shards, &mut |bytes| {
@@ -228,13 +289,58 @@ impl<'a> Run<'a> {
         Ok((state.counts, shards.finish()?))
     }
 
-    /// Turns all text from the state's place on into tokens.
-    fn encode(
+    /// Gives all tokens to `out`.
+    #[expect(clippy::too_many_arguments, reason = "what is made, of what, and where to")]
+    fn tokens(
         &mut self,
         tokenizer: &dyn Tokenizer,
         dtype: Dtype,
         room: &Room,
         work: &Work,
+        state: State,
+        out: &mut dyn Out,
+        from: Origin<'_>,
+    ) -> Result<State> {
+        match from {
+            Origin::Text => self.encode(tokenizer, dtype, room, Some(work), state, out),
+            Origin::Portions(files) => self.join(files, dtype.itemsize() as u64, out),
+        }
+    }
+
+    /// Gives the documents of all portions to `out`, numbered through.
+    fn join(&mut self, files: &[PathBuf], width: u64, out: &mut dyn Out) -> Result<State> {
+        self.seen.step = Step::Joining;
+        self.gauge.set(self.seen.bytes);
+        let (mut state, mut before, mut last) = (State::default(), 0, Instant::now());
+        for file in files {
+            let made = portion::replay(file, state.place.number, out, &mut |bytes| {
+                if last.elapsed() < BEAT {
+                    return Ok(());
+                }
+                last = Instant::now();
+                self.seen.tokens = before + bytes / width;
+                self.beat()
+            })?;
+            state.place.number += made.numbers;
+            before += made.tokens;
+            made.add_to(&mut state.counts);
+            state.said.extend(made.said);
+            state.said.truncate(SAID);
+        }
+        (self.seen.documents, self.seen.skipped) = (state.counts.documents, state.counts.skipped);
+        (self.seen.text, self.seen.tokens) = (state.counts.text_bytes, before);
+        self.seen.said.clone_from(&state.said);
+        self.beat()?;
+        Ok(state)
+    }
+
+    /// Turns all text from the state's place on into tokens. How far it is, is written down where there is a folder.
+    pub fn encode(
+        &mut self,
+        tokenizer: &dyn Tokenizer,
+        dtype: Dtype,
+        room: &Room,
+        work: Option<&Work>,
         state: State,
         out: &mut dyn Out,
     ) -> Result<State> {
@@ -261,14 +367,15 @@ impl<'a> Run<'a> {
         let reading = self.reading(room);
         let earlier: u64 = self.sources.iter().take(state.place.source).map(Source::bytes).sum();
         self.gauge.set(earlier);
+        self.seen.resumed_tokens = state.tokens(dtype.itemsize() as u64);
         self.seen.resumed = earlier + state.place.mark.map_or(0, |mark| mark.offset);
         let to_encode = Mutex::new(to_encode);
-        let (sources, place, threads) = (self.sources, state.place, self.threads());
+        let (sources, ranges, place, threads) = (self.sources, self.ranges, state.place, self.threads());
         thread::scope(|scope| {
-            let reader = scope.spawn(move || feed(sources, &reading, place, feeder));
+            let reader = scope.spawn(move || feed(sources, ranges, &reading, place, feeder));
             for _ in 0..threads {
-                let (to_encode, made) = (&to_encode, made.clone());
-                scope.spawn(move || work_on(encoding, to_encode, &made));
+                let (to_encode, made, gauge) = (&to_encode, made.clone(), self.gauge.clone());
+                scope.spawn(move || work_on(encoding, to_encode, &made, &gauge));
             }
             drop(made);
             let mut writer = Writer::new(out, work, state, self.settings, encoding.width as u64);
@@ -300,7 +407,7 @@ impl<'a> Run<'a> {
         loop {
             if last.elapsed() >= BEAT {
                 last = Instant::now();
-                self.seen = writer.seen(self.seen);
+                writer.show(&mut self.seen);
                 self.beat()?;
             }
             match made.recv_timeout(BEAT) {
@@ -315,7 +422,7 @@ impl<'a> Run<'a> {
                 let _ = free.send(load); // nobody fills it any more at the end
             }
         }
-        self.seen = writer.seen(self.seen);
+        writer.show(&mut self.seen);
         self.beat()?;
         Ok(complete && waiting.is_empty())
     }
@@ -327,6 +434,13 @@ impl<'a> Run<'a> {
         counts: Counts,
         done: [Vec<Shard>; 2],
     ) -> Result<Manifest> {
+        if counts.documents == 0 && counts.skipped > 0 {
+            let first = self.seen.said.first().map_or("", |said| said);
+            return Err(Error::argument(
+                format!("there is no text in the input: {} documents could not be read", counts.skipped),
+                format!("the first of them: {first}"),
+            ));
+        }
         if counts.documents == 0 {
             return Err(Error::argument(
                 "there is no text in the input",
@@ -366,6 +480,7 @@ fn broke(what: &str) -> Error {
 /// Reads all sources from a place on.
 fn feed(
     sources: &[Source],
+    ranges: &[Option<Range<u64>>],
     reading: &Reading,
     from: crate::state::Place,
     mut feeder: Feeder<'_>,
@@ -374,22 +489,24 @@ fn feed(
         // By its place where it has one, else by reading over what is done.
         let (done, mark) = if index == from.source { (from.documents, from.mark) } else { (0, None) };
         feeder.begin_source(index, source.path(), done, mark);
-        documents::read(source, reading, mark, &mut feeder)?;
+        match ranges.get(index).and_then(Option::as_ref) {
+            Some(range) => documents::read_range(source, reading, range, &mut feeder)?,
+            None => documents::read(source, reading, mark, &mut feeder)?,
+        }
         feeder.end_source();
     }
     feeder.finish()
 }
 
 /// Makes tokens of loads until there are none.
-fn work_on(encoding: Encoding<'_>, to_encode: &Mutex<Receiver<Load>>, made: &Sender<Load>) {
+fn work_on(encoding: Encoding<'_>, to_encode: &Mutex<Receiver<Load>>, made: &Sender<Load>, gauge: &Gauge) {
     let (mut ids, usual) = (Vec::new(), 1 << 20);
     loop {
         ids.clear();
         ids.shrink_to(usual); // a piece that could not be cut has more
         let next = to_encode.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut load) = next else { return };
-        encoding.encode(&mut load, &mut ids);
-        if made.send(load).is_err() {
+        if !encoding.encode(&mut load, &mut ids, gauge) || made.send(load).is_err() {
             return;
         }
     }
@@ -398,7 +515,7 @@ fn work_on(encoding: Encoding<'_>, to_encode: &Mutex<Receiver<Load>>, made: &Sen
 /// Writes documents, and how far they are.
 struct Writer<'a> {
     out: &'a mut dyn Out,
-    work: &'a Work,
+    work: Option<&'a Work>,
     state: State,
     settings: &'a Settings,
     /// Bytes of a token.
@@ -414,7 +531,13 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(out: &'a mut dyn Out, work: &'a Work, state: State, settings: &'a Settings, width: u64) -> Self {
+    fn new(
+        out: &'a mut dyn Out,
+        work: Option<&'a Work>,
+        state: State,
+        settings: &'a Settings,
+        width: u64,
+    ) -> Self {
         let tokens = state.tokens(width);
         Self {
             out,
@@ -431,9 +554,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn seen(&self, seen: Progress) -> Progress {
+    fn show(&self, seen: &mut Progress) {
         let Counts { documents, skipped, text_bytes, .. } = self.state.counts;
-        Progress { documents, skipped, text: text_bytes, tokens: self.tokens, ..seen }
+        (seen.documents, seen.skipped, seen.text, seen.tokens) =
+            (documents, skipped, text_bytes, self.tokens);
+        seen.said.clone_from(&self.state.said);
     }
 
     fn load(&mut self, load: &mut Load) -> Result<()> {
@@ -454,7 +579,7 @@ impl<'a> Writer<'a> {
                 Fate::Failed(error) => {
                     self.failed += 1;
                     if self.said.len() < SAID {
-                        self.said.push(error.to_string());
+                        self.said.push(crate::feed::said(&error));
                     }
                     self.give_up()?;
                 }
@@ -494,9 +619,11 @@ impl<'a> Writer<'a> {
         self.state.said = after.said;
         self.state.said.extend(self.said.iter().cloned());
         self.state.said.truncate(SAID);
-        if self.saved.elapsed() >= self.settings.checkpoint {
+        if let Some(work) = self.work
+            && self.saved.elapsed() >= self.settings.checkpoint
+        {
             self.out.sync(&mut self.state)?;
-            self.work.save_state(&self.state)?;
+            work.save_state(&self.state)?;
             self.saved = Instant::now();
         }
         Ok(())

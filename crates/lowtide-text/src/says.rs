@@ -23,6 +23,8 @@ pub const SEPARATOR: Setting = Setting::named("separator");
 pub const SHARD_TOKENS: Setting = Setting::named("shard_tokens");
 /// Documents in another order.
 pub const SHUFFLE_DOCUMENTS: Setting = Setting::named("shuffle_documents");
+/// Whether every line of a text is a document.
+pub const SPLIT_LINES: Setting = Setting::named("split_lines");
 /// How many threads make tokens.
 pub const THREADS: Setting = Setting::named("threads");
 /// The share of documents for validation.

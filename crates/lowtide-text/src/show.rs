@@ -61,6 +61,10 @@ pub fn document(
     most: u64,
     interrupt: Interrupt<'_>,
 ) -> Result<Shown> {
+    let indexed = tokens.files().iter().any(|file| file.index.is_some());
+    if !indexed && tokens.end_of_text().is_none() && tokenizer.end_of_text().is_none() {
+        return Err(tokens.no_documents());
+    }
     let range = tokens.document_range(number, interrupt, &|_| {})?;
     let end_of_text = tokens.end_of_text().or(tokenizer.end_of_text().map(u64::from));
     let range = without(tokens, range, end_of_text, interrupt)?;

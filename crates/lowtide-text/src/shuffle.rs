@@ -6,7 +6,7 @@
 
 use crate::deal::{self, ENTRY, SPOOLS, Spools};
 use crate::job::Job;
-use crate::says::{BUDGET, END_OF_TEXT};
+use crate::says::BUDGET;
 use crate::shards::{Out as _, Shape, Shards};
 use crate::split::{Part, Shuffle, Splitter};
 use crate::state::{Found, State, Work};
@@ -15,11 +15,10 @@ use lowtide::door::Words;
 use lowtide::format::manifest::{Manifest, SourceFile, Split, TokenizerId};
 use lowtide::format::{ByteOrder, Dialect, megatron};
 use lowtide::order::{Cut, Permutation};
-use lowtide::store::Cache;
+use lowtide::store::{Cache, Storage, is_url};
 use lowtide::{Budget, CacheWish, Error, Interrupt, Result, SortStep, Sorting, TokenOptions, Tokens};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::Read as _;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -84,9 +83,9 @@ impl ShuffleDocuments {
         let options = self.options.clone().budget(Budget::new(room / 3)?).cache(CacheWish::Drop);
         let tokens = options.open(&self.names)?;
         let (dialect, width) = (tokens.files()[0].dialect, tokens.dtype().itemsize() as u64);
-        check(&tokens, output)?;
+        check(&tokens, &self.options.stored_with(), output)?;
         let bytes = tokens.len() * width;
-        let documents = tokens.find_documents(interrupt, &|_| {})?.ok_or_else(|| no_documents(&tokens))?;
+        let documents = tokens.find_documents(interrupt, &|_| {})?.ok_or_else(|| tokens.no_documents())?;
         let job = self.job(&tokens, dialect)?;
         let (work, found) = Work::open(output, &job)?;
         let state = match found {
@@ -123,7 +122,7 @@ impl ShuffleDocuments {
             lowtide: Manifest::VERSION,
             format: dialect.name().into(),
             dtype: tokens.dtype().to_string(),
-            tokenizer: tokenizer(&tokens, &work)?,
+            tokenizer: tokenizer(&tokens, &self.options.stored_with(), &work)?,
             splits: splits.collect(),
             counts: state.counts,
             settings: job.settings,
@@ -150,7 +149,15 @@ impl ShuffleDocuments {
     /// All that the bytes depend on.
     fn job(&self, tokens: &Tokens, dialect: Dialect) -> Result<Job> {
         let mut sources = Vec::new();
+        let mut versions = blake3::Hasher::new();
         for path in tokens.files().iter().flat_map(|file| std::iter::once(&file.path).chain(&file.index)) {
+            if is_url(path) {
+                let storage = self.options.stored_with();
+                versions.update(storage.version(path)?.as_bytes());
+                let bytes = storage.head(path, 0)?.1;
+                sources.push(SourceFile { path: path.to_string_lossy().into_owned(), bytes, modified: 0 });
+                continue;
+            }
             let meta = fs::metadata(path).map_err(|error| Error::io(path, "look at the file", error))?;
             let modified = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
             sources.push(SourceFile {
@@ -165,8 +172,10 @@ impl ShuffleDocuments {
             ("epoch", json!(self.epoch)),
             ("end-of-text", json!(tokens.end_of_text())),
         ];
-        let settings =
-            settings.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect();
+        let far = sources.iter().any(|source| is_url(Path::new(&source.path)));
+        let versions = far.then(|| ("versions", json!(versions.finalize().to_hex()[..32])));
+        let settings = settings.into_iter().chain(versions);
+        let settings = settings.map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect();
         Ok(Job { settings, sources })
     }
 
@@ -410,7 +419,7 @@ fn shape(tokens: &Tokens, dialect: Dialect) -> Shape {
 }
 
 /// What made the tokens, as far as that is known.
-fn tokenizer(tokens: &Tokens, work: &Work) -> Result<TokenizerId> {
+fn tokenizer(tokens: &Tokens, storage: &Storage, work: &Work) -> Result<TokenizerId> {
     let Some(prepared) = tokens.prepared() else {
         let bits = 8 * tokens.dtype().itemsize().min(7);
         return Ok(TokenizerId {
@@ -424,14 +433,14 @@ fn tokenizer(tokens: &Tokens, work: &Work) -> Result<TokenizerId> {
     let tokenizer = prepared.manifest.tokenizer.clone();
     if let Some(name) = &tokenizer.file {
         let path = prepared.folder.join(name);
-        let table = fs::read(&path).map_err(|error| Error::io(&path, "read the file", error))?;
+        let (table, _) = storage.head(&path, usize::MAX)?;
         work.place(name, &table)?;
     }
     Ok(tokenizer)
 }
 
 /// That these files can be shuffled into that folder.
-fn check(tokens: &Tokens, output: &Path) -> Result<()> {
+fn check(tokens: &Tokens, storage: &Storage, output: &Path) -> Result<()> {
     let there = fs::canonicalize(output).ok();
     for file in tokens.files() {
         let folder = file.path.parent().and_then(|folder| fs::canonicalize(folder).ok());
@@ -452,10 +461,7 @@ fn check(tokens: &Tokens, output: &Path) -> Result<()> {
             ));
         }
         if let (Dialect::Megatron, Some(index)) = (file.dialect, &file.index) {
-            let wrong = |error| Error::io(index, "read the file", error);
-            let (mut head, mut opened) = (Vec::new(), fs::File::open(index).map_err(wrong)?);
-            let len = opened.metadata().map_err(wrong)?.len();
-            opened.by_ref().take(megatron::HEADER_LEN as u64).read_to_end(&mut head).map_err(wrong)?;
+            let (head, len) = storage.head(index, megatron::HEADER_LEN)?;
             let found = megatron::Index::parse(index, &head, len)?;
             if found.sequences != found.documents {
                 return Err(Error::unsupported(
@@ -471,13 +477,6 @@ fn check(tokens: &Tokens, output: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn no_documents(tokens: &Tokens) -> Error {
-    Error::argument(
-        format!("{}: nothing says where documents end", tokens.files()[0].path.display()),
-        Words::from("give ") + END_OF_TEXT + ", the token between documents (50256 for GPT-2)",
-    )
 }
 
 /// Refuses what the disk has no room for.

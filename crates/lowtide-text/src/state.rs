@@ -4,14 +4,16 @@
 //! then all open files are synced and their lengths written down together with the place in the input. A second run
 //! cuts the files to those lengths and reads on from that place: the bytes are those of a run that was left alone.
 
-use crate::deal::SPOOLS;
+use crate::deal::{HEAD, SPOOLS};
 use crate::documents::Mark;
 use crate::job::Job;
 use lowtide::door::Words;
 use lowtide::format::manifest::{self, Counts, Manifest, Shard};
+use lowtide::store::Storage;
 use lowtide::{Error, Result, write};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -22,7 +24,7 @@ const FOLDER: &str = ".lowtide-prepare";
 #[expect(clippy::cast_possible_wrap, reason = "two bits of flags, as the standard library wants them")]
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 #[expect(clippy::cast_possible_wrap, reason = "two bits of flags, as the standard library wants them")]
-const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
+pub const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 /// A state has a line for each shard.
 const MAX_STATE: u64 = 256 << 20;
 
@@ -67,7 +69,13 @@ impl State {
     pub fn tokens(&self, width: u64) -> u64 {
         self.done.iter().flatten().map(|shard| shard.tokens).sum::<u64>()
             + self.open.iter().map(|open| open.tokens).sum::<u64>()
-            + self.spools.iter().sum::<u64>() / width
+            + self.spooled(width)
+    }
+
+    /// Tokens that are in the spools, to be dealt.
+    pub fn spooled(&self, width: u64) -> u64 {
+        let heads = HEAD as u64 * self.counts.documents;
+        self.spools.iter().sum::<u64>().saturating_sub(heads) / width
     }
 
     /// What cannot be so, in words: the file may have been damaged, or be somebody else's.
@@ -136,6 +144,11 @@ impl Work {
     /// # Errors
     /// [`Error::Argument`] where it holds another job's files, or another process is at work in it.
     pub fn open(output: &Path, job: &Job) -> Result<(Self, Found)> {
+        Self::open_for(output, output, job)
+    }
+
+    /// The same of a folder whose files go to `address`, which is what messages name.
+    pub fn open_for(address: &Path, output: &Path, job: &Job) -> Result<(Self, Found)> {
         let folder = output.join(FOLDER);
         let begun = fs::symlink_metadata(&folder).is_ok();
         if !begun && !output.join(manifest::NAME).exists() {
@@ -149,7 +162,7 @@ impl Work {
                     work.clear()?;
                 }
                 let what = "holds tokens that were made in another way";
-                return Err(other(output, what, difference, "give another folder"));
+                return Err(other(address, what, difference, "give another folder"));
             }
             return Ok((work, Found::Done(Box::new(manifest))));
         }
@@ -158,9 +171,17 @@ impl Work {
             return Ok((work, Found::New));
         };
         if let Some(difference) = job.difference(&earlier) {
+            // It stopped at once: whoever does what the message hinted at loses nothing.
+            if work.has_made_nothing() && strangers(output).is_ok() {
+                work.save("job.json", job)?;
+                return Ok((work, Found::New));
+            }
             let what = "holds the beginning of something else";
             let hint = "give another folder, or what was asked for then, to finish it";
-            return Err(other(output, what, difference, hint));
+            return Err(other(address, what, difference, hint));
+        }
+        if *job != earlier {
+            work.save("job.json", job)?; // from now on some may be skipped
         }
         let path = work.folder.join("state.json");
         let Some(bytes) = read_small(&path, MAX_STATE)? else { return Ok((work, Found::New)) };
@@ -209,6 +230,13 @@ impl Work {
         }
     }
 
+    /// Whether nothing is there but what was asked for.
+    fn has_made_nothing(&self) -> bool {
+        let known = |name: &OsStr| name == "lock" || name == "job.json";
+        fs::read_dir(&self.folder)
+            .is_ok_and(|mut names| names.all(|entry| entry.is_ok_and(|entry| known(&entry.file_name()))))
+    }
+
     /// Where a file of this name is while it is being made.
     pub fn part(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.part"))
@@ -217,6 +245,17 @@ impl Work {
     /// Where it is when it is whole.
     pub fn whole(&self, name: &str) -> PathBuf {
         self.output.join(name)
+    }
+
+    /// The folder itself.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.clone()
+    }
+
+    /// Takes away what an earlier run has written down, so that nobody goes on from there.
+    pub fn forget_state(&self) -> Result<()> {
+        let path = self.folder.join("state.json");
+        fs::remove_file(&path).map_err(|error| Error::io(&path, "remove the file", error))
     }
 
     /// Writes down how far it is. All that it speaks of is synced by then.
@@ -281,7 +320,12 @@ fn damaged(path: &Path, found: &str) -> Error {
 
 /// The manifest of a folder, if it has one.
 pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>> {
-    match lowtide::shards::load_manifest(folder) {
+    read_manifest_from(folder, &Storage::default())
+}
+
+/// The same, wherever it is.
+pub fn read_manifest_from(folder: &Path, storage: &Storage) -> Result<Option<Manifest>> {
+    match lowtide::shards::load_manifest_from(folder, storage) {
         Err(Error::Io { source, .. })
             if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {

@@ -1,6 +1,9 @@
 //! A window that moves over a stream of bytes, and knows where it is: at which byte, in which line.
 
+use std::cell::OnceCell;
+use std::fs::File;
 use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// How much is asked of the stream at once.
 const STEP: usize = 64 << 10;
@@ -11,18 +14,59 @@ pub struct Window {
     buffer: Vec<u8>,
     start: usize,
     ended: bool,
+    /// What is wrong with the stream: a broken one is not asked again.
+    broken: Option<(io::ErrorKind, String)>,
     offset: u64,
     line: u64,
+    before: Option<Before>,
+}
+
+/// What stands in a file before the first byte of the stream: its lines are counted when somebody asks.
+struct Before {
+    path: PathBuf,
+    bytes: u64,
+    lines: OnceCell<u64>,
+}
+
+impl Before {
+    fn lines(&self) -> u64 {
+        *self.lines.get_or_init(|| self.count().unwrap_or(0))
+    }
+
+    fn count(&self) -> io::Result<u64> {
+        let (mut rest, mut buffer, mut lines) = (File::open(&self.path)?.take(self.bytes), vec![0; STEP], 0);
+        loop {
+            match rest.read(&mut buffer)? {
+                0 => return Ok(lines),
+                got => lines += memchr::memchr_iter(b'\n', &buffer[..got]).count() as u64,
+            }
+        }
+    }
 }
 
 impl Window {
     pub fn new(stream: Box<dyn Read + Send>) -> Self {
-        Self { stream, buffer: Vec::new(), start: 0, ended: false, offset: 0, line: 1 }
+        Self {
+            stream,
+            buffer: Vec::new(),
+            start: 0,
+            ended: false,
+            broken: None,
+            offset: 0,
+            line: 1,
+            before: None,
+        }
     }
 
     /// The same, of a stream that begins at `offset`, in line `line`.
     pub fn at(stream: Box<dyn Read + Send>, offset: u64, line: u64) -> Self {
         Self { offset, line, ..Self::new(stream) }
+    }
+
+    /// The same, of a stream that begins at `offset` of a file, in whichever line that is.
+    pub fn behind(stream: Box<dyn Read + Send>, offset: u64, path: &Path) -> Self {
+        let before = Before { path: path.to_owned(), bytes: offset, lines: OnceCell::new() };
+        Self { before: Some(before), ..Self::at(stream, offset, 1) }
     }
 
     /// The byte of the stream at which the window begins.
@@ -32,12 +76,21 @@ impl Window {
 
     /// The line in which it begins; the first is 1.
     pub fn line(&self) -> u64 {
-        self.line
+        self.line + self.before.as_ref().map_or(0, Before::lines)
     }
 
-    /// Reads on until there are `want` bytes or the stream has ended; all that there is.
+    /// The bytes that were read and not yet taken. They are whole even where the stream has broken behind them.
+    pub fn held(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Reads on until there are `want` bytes or the stream has ended; all that there is. Where it breaks before that,
+    /// an error: what was read until then is [`held`](Self::held).
     pub fn fill(&mut self, want: usize) -> io::Result<&[u8]> {
         while !self.ended && self.buffer.len() - self.start < want {
+            if let Some((kind, text)) = &self.broken {
+                return Err(io::Error::new(*kind, text.clone()));
+            }
             if self.start > 0 {
                 self.buffer.drain(..self.start);
                 self.start = 0;
@@ -51,9 +104,12 @@ impl Window {
                 }
             };
             self.buffer.truncate(len + got.as_ref().map_or(0, |&got| got));
-            self.ended = got? == 0;
+            match got {
+                Ok(got) => self.ended = got == 0,
+                Err(error) => self.broken = Some((error.kind(), error.to_string())),
+            }
         }
-        Ok(&self.buffer[self.start..])
+        Ok(self.held())
     }
 
     /// Takes the first `n` bytes of what [`fill`](Self::fill) showed.
@@ -81,5 +137,28 @@ mod tests {
         window.take(297_500);
         assert_eq!((window.offset(), window.line()), (300_000, 301));
         assert!(window.fill(1).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_came_before_a_stream_broke_is_kept() {
+        struct Breaks(u8);
+        impl std::io::Read for Breaks {
+            fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+                self.0 += 1;
+                assert!(self.0 < 3, "a broken stream is asked again");
+                if self.0 == 2 {
+                    return Err(std::io::Error::other("broken"));
+                }
+                into[..4].copy_from_slice(b"a\nb\n");
+                Ok(4)
+            }
+        }
+        let mut window = Window::new(Box::new(Breaks(0)));
+        for _ in 0..2 {
+            assert_eq!(window.fill(100).unwrap_err().to_string(), "broken");
+        }
+        assert_eq!(window.fill(3).unwrap(), b"a\nb\n");
+        window.take(2);
+        assert_eq!((window.held(), window.line()), (&b"b\n"[..], 2));
     }
 }

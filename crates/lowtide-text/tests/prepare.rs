@@ -234,3 +234,30 @@ fn what_was_changed_is_found() {
     let verified = verify(&output, &Wish::default(), &mut |_, _| {}, &|| Ok(())).unwrap();
     assert!(verified.findings[0].what.to_string().contains("cannot be opened"));
 }
+
+#[test]
+fn what_the_error_about_a_field_hints_at_can_be_done_in_the_same_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("d"), folder.path().join("out"));
+    std::fs::write(&input, "{\"body\": \"one\"}\n{\"body\": \"two\"}\n").unwrap();
+    let said = run(&input, &output, &settings()).unwrap_err().to_string();
+    assert!(said.contains("found a JSON object without it (line 1)"), "{said}");
+    let body = Settings { field: "body".into(), ..settings() };
+    assert_eq!(run(&input, &output, &body).unwrap().counts.documents, 2);
+    // Once something was made, it is of use to whoever asked for it.
+    let said = run(&input, &output, &settings()).unwrap_err().to_string();
+    assert!(said.contains("made in another way"), "{said}");
+}
+
+#[test]
+fn characters_have_no_token_between_documents_to_give() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("d.txt"), folder.path().join("out"));
+    std::fs::write(&input, "some words").unwrap();
+    run(&input, &output, &Settings { tokenizer: "chars".into(), ..settings() }).unwrap();
+    let tokens = lowtide::tokens(&output).unwrap();
+    let chars = lowtide_text::show::tokenizer_of(&tokens, None).unwrap();
+    let said = lowtide_text::show::document(&tokens, 0, &*chars, 100, &|| Ok(())).unwrap_err().to_string();
+    assert!(said.contains("t.decode(t[:200])") && said.contains("format=\"megatron\""), "{said}");
+    assert!(!said.contains("50256"), "{said}");
+}

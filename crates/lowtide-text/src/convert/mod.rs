@@ -13,10 +13,13 @@ mod tokens;
 
 pub use tokens::Made;
 
+use crate::far;
 use crate::says::FORMAT;
 use lowtide::convert::{Conversion, Converted};
 use lowtide::door::{LOSSY, Words};
 use lowtide::format::{Dialect, Dtype, Order};
+use lowtide::store::is_url;
+use lowtide::write::{Existing, Far};
 use lowtide::{Budget, CacheWish, Error, Interrupt, Options, Result};
 use std::path::{Path, PathBuf};
 
@@ -52,6 +55,8 @@ pub struct Wish {
     pub cache: CacheWish,
     /// How much memory.
     pub budget: Option<Budget>,
+    /// How object stores are reached, and where token files are made that go there.
+    pub far: Far,
 }
 
 /// What became of the input.
@@ -86,7 +91,11 @@ pub fn convert(
     interrupt: Interrupt<'_>,
 ) -> Result<Output> {
     if let Some(format) = wish.format {
-        let made = tokens::convert(inputs, output, format, wish, progress, interrupt)?;
+        let made = if is_url(output) {
+            tokens_far(inputs, output, format, wish, progress, interrupt)?
+        } else {
+            tokens::convert(inputs, output, format, wish, progress, interrupt)?
+        };
         return Ok(Output::Tokens(Box::new(made)));
     }
     if wish.input.format.is_some() || wish.end_of_text.is_some() || wish.shard_tokens.is_some() {
@@ -96,12 +105,35 @@ pub fn convert(
         ));
     }
     let array = open(inputs, wish).map_err(|error| error.renamed(&OF_THE_INPUT))?;
-    let conversion = Conversion { cache: wish.cache, ..wish.array.clone() };
+    let storage = wish.far.storage.clone();
+    let conversion = Conversion { cache: wish.cache, storage, ..wish.array.clone() };
     conversion.run(&array, output, progress, interrupt).map(Output::Array)
 }
 
+/// Token files in a folder of an object store: made here, and sent when they are whole.
+fn tokens_far(
+    inputs: &[PathBuf],
+    output: &Path,
+    format: Dialect,
+    wish: &Wish,
+    progress: &mut dyn FnMut(u64, u64),
+    interrupt: Interrupt<'_>,
+) -> Result<Made> {
+    let folder = far::Folder::begin(&wish.far, output, wish.budget.clone())?;
+    let existing = wish.array.existing;
+    folder.may_write(existing)?;
+    // What an earlier call has left here is made again.
+    let array = Conversion { existing: Existing::Replace, ..wish.array.clone() };
+    let here = folder.files().join("tokens");
+    let wish = Wish { array, ..wish.clone() };
+    let made = tokens::convert(inputs, &here, format, &wish, progress, interrupt)?;
+    folder.send_from(&here, existing, progress, interrupt)?;
+    folder.remove()?;
+    Ok(Made { folder: output.to_owned(), ..made })
+}
+
 fn open(inputs: &[PathBuf], wish: &Wish) -> Result<lowtide::Array, Error> {
-    let mut options = Options::new().cache(wish.cache);
+    let mut options = Options::new().cache(wish.cache).storage(wish.far.storage.clone());
     let Input { dtype, shape, offset, order, .. } = &wish.input;
     if let Some(dtype) = dtype {
         options = options.dtype(*dtype);

@@ -115,7 +115,7 @@ pub fn convert(
 
 /// That the wish is one for tokens.
 fn check(format: Dialect, wish: &Wish) -> Result<()> {
-    if matches!(format, Dialect::Olmo | Dialect::Raw) {
+    if !format.is_written() {
         return Err(Error::argument(
             FORMAT.is(format.name()) + " is read, not written",
             "one of \"nanogpt\", \"llmc\", \"megatron\", \"datatrove\", \"npy\"",
@@ -139,7 +139,7 @@ fn check(format: Dialect, wish: &Wish) -> Result<()> {
 
 /// The streams of the input: the splits of a prepared folder, or one.
 fn open(inputs: &[PathBuf], wish: &Wish) -> Result<Vec<(Part, Tokens)>> {
-    let mut options = TokenOptions::new().cache(wish.cache);
+    let mut options = TokenOptions::new().cache(wish.cache).storage(wish.far.storage.clone());
     if let Some(dtype) = wish.input.dtype {
         options = options.dtype(dtype);
     }

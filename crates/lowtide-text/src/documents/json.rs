@@ -12,7 +12,11 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Read};
-use struson::reader::{JsonReader, JsonStreamReader, ValueType};
+use struson::reader::{JsonReader, JsonStreamReader, ReaderSettings, ValueType};
+
+/// How deep values may be nested in a line that is read piece by piece, each level a byte or two. At once, as deep as
+/// there is room for.
+const DEEPEST: u32 = 1 << 20;
 
 fn hint() -> Words {
     Words::from("each line is an object with the text in it; ") + FIELD + " says where; " + skip()
@@ -21,7 +25,8 @@ fn hint() -> Words {
 pub fn read(mut stream: Stream<'_>, path: &[String], room: u64, sink: &mut dyn Sink) -> Result<()> {
     let room = usize::try_from(room).unwrap_or(usize::MAX);
     let mut text = String::new();
-    if stream.window.fill(3).is_ok_and(|head| head.starts_with("\u{feff}".as_bytes())) {
+    let first = stream.window.offset() == 0;
+    if first && stream.window.fill(3).is_ok_and(|head| head.starts_with("\u{feff}".as_bytes())) {
         stream.window.take(3);
     }
     loop {
@@ -63,13 +68,18 @@ enum Line {
 }
 
 fn line(window: &mut Window, room: usize) -> io::Result<Line> {
-    let (mut want, mut looked) = (PIECE, 0);
+    // Where the stream has broken, lines before that are whole.
+    if let Some(at) = memchr::memchr(b'\n', window.held()) {
+        return Ok(Line::Whole(at + 1));
+    }
+    let (mut want, mut looked) = (PIECE, window.held().len());
     loop {
-        let bytes = window.fill(want)?;
-        let len = bytes.len();
+        let filled = window.fill(want).map(<[u8]>::len);
+        let bytes = window.held();
         if let Some(at) = memchr::memchr(b'\n', &bytes[looked..]) {
             return Ok(Line::Whole(looked + at + 1));
         }
+        let len = filled?;
         if len < want {
             return Ok(if len == 0 { Line::None } else { Line::Whole(len) });
         }
@@ -84,11 +94,22 @@ fn line(window: &mut Window, room: usize) -> io::Result<Line> {
 /// Puts the text at `path` into `text`, or says what is wrong.
 fn extract(line: &[u8], path: &[String], text: &mut String) -> Result<(), String> {
     let mut json = serde_json::Deserializer::from_slice(line);
-    let found = Field { path, text }.deserialize(&mut json).map_err(|error| error.to_string())?;
-    json.end().map_err(|error| error.to_string())?;
+    let found = Field { path, text }.deserialize(&mut json).map_err(|error| said(&error))?;
+    json.end().map_err(|error| said(&error))?;
     match found {
         Found::Text => Ok(()),
         Found::Nothing(names) => Err(missing(path, &names)),
+    }
+}
+
+/// What the parser says. It knows only this line, and calls it the first.
+fn said(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = if error.is_data() { "" } else { "no JSON: " };
+    match text.strip_suffix(&place) {
+        Some(text) => format!("{what}{text} in column {}", error.column()),
+        None => format!("{what}{text}"),
     }
 }
 
@@ -223,7 +244,9 @@ impl Names<'_> {
 
 fn walk(line: &mut Rest<'_>, path: &[String], of: &Names<'_>, sink: &mut dyn Sink) -> Result<(), Wrong> {
     let wrong = |error: &dyn fmt::Display| Wrong::Line(error.to_string());
-    let mut json = JsonStreamReader::new(line);
+    let settings =
+        ReaderSettings { max_nesting_depth: Some(DEEPEST), track_path: false, ..ReaderSettings::default() };
+    let mut json = JsonStreamReader::new_custom(line, settings);
     let mut names = Vec::new();
     for wanted in path {
         if json.peek().map_err(|e| wrong(&e))? != ValueType::Object {

@@ -6,8 +6,13 @@
 mod guarded;
 mod json;
 mod parquet;
+mod range;
 mod text;
 mod thrift;
+mod told;
+
+pub use range::{divisible, read_range};
+pub use told::fit;
 
 use crate::inputs::Source;
 use crate::job::InputKind;
@@ -49,6 +54,8 @@ pub struct Reading {
     pub kind: Option<InputKind>,
     /// The path to the text, in JSON or among a table's columns.
     pub field: Vec<String>,
+    /// Whether the path was asked for and there is one source only: then that has to have it.
+    pub field_needed: bool,
     /// What stands between the documents of a text.
     pub separator: Option<String>,
     pub cache: Cache,
@@ -81,6 +88,8 @@ fn read_all(source: &Source, how: &Reading, from: Option<Mark>, sink: &mut dyn S
                 )),
             }
         }
+        // What was asked for makes no sense for this source: no document of it is bad.
+        Err(error @ Error::Argument { .. }) => Err(error),
         Err(error) => sink.bad(error),
     }
 }
@@ -103,8 +112,8 @@ impl Stream<'_> {
     }
 
     /// What is wrong, and where: `at` bytes behind the window's beginning.
-    fn wrong(&mut self, at: usize, expected: &str, found: &str, hint: Words) -> Error {
-        let before = self.window.fill(0).unwrap_or_default();
+    fn wrong(&self, at: usize, expected: &str, found: &str, hint: Words) -> Error {
+        let before = self.window.held();
         let lines = memchr::memchr_iter(b'\n', &before[..at.min(before.len())]).count() as u64;
         Error::Format {
             path: self.path.to_owned(),
@@ -119,11 +128,13 @@ impl Stream<'_> {
     fn broken(&self, error: &std::io::Error) -> Error {
         // So zstd says that the frame has a window of more than it was allowed.
         let window = error.to_string().contains("too much memory");
+        let held = self.window.held();
+        let lines = memchr::memchr_iter(b'\n', held).count() as u64;
         Error::Format {
             path: self.path.to_owned(),
-            offset: self.window.offset(),
+            offset: self.window.offset() + held.len() as u64,
             expected: "more of the file".into(),
-            found: format!("{error} (line {})", self.window.line()),
+            found: format!("{error} (line {})", self.window.line() + lines),
             hint: if window {
                 Words::from("it was packed with a large window: a larger ") + BUDGET + " reads it"
             } else {
@@ -134,16 +145,15 @@ impl Stream<'_> {
 }
 
 fn open(source: &Source, how: &Reading, from: Option<Mark>) -> Result<Documents> {
-    let opened = packing::open(source, how.cache, &how.gauge, how.room)?;
-    let kind = how.kind.unwrap_or_else(|| guess(source.path(), &opened.head));
+    let mut opened = packing::open(source, how.cache, &how.gauge, how.room)?;
+    let kind = told::kind(source, &mut opened, how)?;
     if kind == InputKind::Parquet
         && let (Some(file), Packing::Plain) = (&opened.file, opened.packing)
     {
         let file = file.try_clone().map_err(|error| Error::io(source.path(), "read the file", error))?;
         return Ok(Documents::Table(file));
     }
-    let regular = matches!(&opened.file, Some(file) if file.metadata().is_ok_and(|meta| meta.is_file()));
-    let marks = regular && opened.packing == Packing::Plain;
+    let marks = opened.file.is_some() && opened.packing == Packing::Plain;
     let window = match from {
         Some(Mark { offset, line }) if marks => {
             drop(opened.stream);
@@ -152,20 +162,6 @@ fn open(source: &Source, how: &Reading, from: Option<Mark>) -> Result<Documents>
         _ => Window::new(opened.stream),
     };
     Ok(Documents::Stream(kind, window, marks))
-}
-
-/// What a file is, by its first unpacked bytes and its name without what says how it is packed.
-fn guess(path: &Path, head: &[u8]) -> InputKind {
-    if head.starts_with(b"PAR1") {
-        return InputKind::Parquet;
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let name = [".gz", ".zst", ".zstd"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-    if [".jsonl", ".ndjson", ".jsonlines"].iter().any(|end| name.ends_with(end)) {
-        InputKind::Jsonl
-    } else {
-        InputKind::Text
-    }
 }
 
 /// What can be done about a document that cannot be read.

@@ -106,13 +106,15 @@ fn document(path: &Path, row: u64, value: Option<&ByteArray>, sink: &mut dyn Sin
             pieces(text).try_for_each(|piece| sink.push(piece))?;
             sink.end(None)
         }
-        Err(error) => sink.bad(Error::argument(
-            format!(
-                "{}: the text of row {row} is not UTF-8 at its byte {}",
-                path.display(),
-                error.valid_up_to()
-            ),
-            skip(),
-        )),
+        Err(error) => {
+            let at = error.valid_up_to();
+            sink.bad(Error::Format {
+                path: path.to_owned(),
+                offset: at as u64,
+                expected: "text in UTF-8".into(),
+                found: format!("the byte {:#04x} (row {row})", bytes[at]),
+                hint: skip(),
+            })
+        }
     }
 }

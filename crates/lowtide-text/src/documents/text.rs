@@ -54,12 +54,14 @@ fn document(
     let mut begun = false;
     loop {
         let want = PIECE + separator.len() + 4;
-        let bytes = match stream.window.fill(want) {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(Wrong::Stream(stream.broken(&error))),
-        };
+        let broken = stream.window.fill(want).err();
+        let bytes = stream.window.held();
         let bytes = &bytes[..bytes.len().min(want)];
         let found = if separator.is_empty() { None } else { memchr::memmem::find(bytes, separator) };
+        // Where the stream has broken, documents before that are whole.
+        if let (Some(error), None) = (broken, found) {
+            return Err(Wrong::Stream(stream.broken(&error)));
+        }
         let last = found.is_none() && bytes.len() < want;
         if last && !begun && bytes.is_empty() && !separator.is_empty() {
             return Ok(Document::None); // behind the last separator; a whole file is a document though it be empty
@@ -116,11 +118,14 @@ fn pass(stream: &mut Stream<'_>, separator: &[u8]) -> Result<bool> {
         return Ok(false);
     }
     loop {
-        // What is broken is said by the next document.
-        let Ok(bytes) = stream.window.fill(PIECE + separator.len()) else { return Ok(true) };
+        let broken = stream.window.fill(PIECE + separator.len()).is_err();
+        let bytes = stream.window.held();
         if let Some(at) = memchr::memmem::find(bytes, separator) {
             stream.window.take(at + separator.len());
             return Ok(true);
+        }
+        if broken {
+            return Ok(true); // the next document says it
         }
         if bytes.len() < PIECE + separator.len() {
             return Ok(false);

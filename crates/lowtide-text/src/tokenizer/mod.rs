@@ -99,7 +99,7 @@ pub fn named(name: &str) -> Result<Arc<dyn Tokenizer>> {
         ));
     }
     let path = Path::new(name);
-    if path.join("tokenizer.json").is_file() {
+    if !name.is_empty() && path.join("tokenizer.json").is_file() {
         return from_file(&path.join("tokenizer.json"));
     }
     if path.is_file() || path.extension().is_some_and(|extension| extension == "json") {

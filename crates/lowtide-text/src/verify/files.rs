@@ -62,7 +62,7 @@ fn is_array(path: &Path, wish: &Wish) -> bool {
     }
     let mut head = [0; 16];
     let read = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
-    let opened = Options::new().open(path); // no more than headers
+    let opened = Options::new().storage(wish.storage.clone()).open(path); // no more than headers
     let could_be = opened.as_ref().is_ok_and(|a| a.shape().len() == 1 && is_token(a.dtype().kind()));
     wish.dialect.is_none() && (npy::is_npy(&head[..read]) || opened.is_ok()) && !could_be
 }
@@ -80,12 +80,12 @@ fn arrays(path: &Path, wish: &Wish) -> Result<Vec<Whole>> {
     let whole = |path: &Path, bytes| Whole { path: path.to_owned(), bytes, ids: None };
     Ok(match array.files() {
         Some(files) => files.iter().map(|file| whole(&file.path, file.len)).collect(),
-        None => vec![whole(path, array.source()?.len())],
+        None => vec![whole(path, array.file_len()?)],
     })
 }
 
 fn tokens(path: &Path, wish: &Wish) -> Result<Tokens> {
-    let mut options = TokenOptions::new();
+    let mut options = TokenOptions::new().storage(wish.storage.clone());
     if let Some(dtype) = wish.dtype {
         options = options.dtype(dtype);
     }

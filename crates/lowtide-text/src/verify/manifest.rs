@@ -3,8 +3,9 @@
 use super::pieces::{Ids, each_piece};
 use super::{Finding, Verified, Wish};
 use lowtide::format::manifest::{Checked, Manifest, Shard};
-use lowtide::format::{Dialect, Dtype};
-use lowtide::{Interrupt, Result};
+use lowtide::format::{Dialect, Dtype, Kind};
+use lowtide::store::is_url;
+use lowtide::{Interrupt, Options, Result};
 use std::path::Path;
 
 /// Compares the files of a folder with its manifest: sizes, checksums, ids.
@@ -47,6 +48,15 @@ fn ids(manifest: &Manifest, shard: &Shard, wish: &Wish) -> Result<Ids> {
     Ok(Ids { first, end: first.saturating_add(tokens), dtype, vocabulary })
 }
 
+/// How many bytes a file or an object has.
+fn len(path: &Path, wish: &Wish) -> std::result::Result<u64, String> {
+    if is_url(path) {
+        let bytes = wish.options(Options::new()).dtype(Dtype::native(Kind::UInt8)).offset(0).open(path);
+        return bytes.and_then(|bytes| bytes.file_len()).map_err(|error| error.to_string());
+    }
+    std::fs::metadata(path).map(|meta| meta.len()).map_err(|error| error.to_string())
+}
+
 /// What is wrong with a file, if anything.
 fn one(
     folder: &Path,
@@ -57,8 +67,8 @@ fn one(
     interrupt: Interrupt<'_>,
 ) -> Result<Option<String>> {
     let path = folder.join(&file.file);
-    let len = match std::fs::metadata(&path) {
-        Ok(meta) => meta.len(),
+    let len = match len(&path, wish) {
+        Ok(len) => len,
         Err(error) => return Ok(Some(format!("it cannot be opened: {error}"))),
     };
     if len != file.bytes {

@@ -5,9 +5,10 @@ mod files;
 mod manifest;
 mod pieces;
 
-use crate::state::read_manifest;
+use crate::state::read_manifest_from;
 use lowtide::door::Words;
 use lowtide::format::{Dialect, Dtype};
+use lowtide::store::Storage;
 use lowtide::{Budget, Interrupt, Options, Result};
 use std::path::{Path, PathBuf};
 
@@ -44,10 +45,13 @@ pub struct Wish {
     pub shape: Option<Vec<i64>>,
     /// How much memory.
     pub budget: Option<Budget>,
+    /// How object stores are reached.
+    pub storage: Storage,
 }
 
 impl Wish {
     fn options(&self, options: Options) -> Options {
+        let options = options.storage(self.storage.clone());
         match &self.budget {
             Some(budget) => options.budget(budget.clone()),
             None => options,
@@ -66,7 +70,7 @@ pub fn verify(
     progress: &mut dyn FnMut(u64, u64),
     interrupt: Interrupt<'_>,
 ) -> Result<Verified> {
-    match read_manifest(path)? {
+    match read_manifest_from(path, &wish.storage)? {
         Some(manifest) => manifest::check(path, &manifest, wish, progress, interrupt),
         None => files::check(path, wish, progress, interrupt),
     }
