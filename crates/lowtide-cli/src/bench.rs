@@ -6,12 +6,13 @@ mod compare;
 mod fio;
 pub mod machine;
 mod page;
-mod report;
+pub mod report;
 pub mod start;
 mod subject;
 
 use crate::draw::Progress;
 use crate::headerless::{Headerless, one_of};
+use crate::storage::StorageArgs;
 use crate::trial::{Outcome, Place, Trial};
 use crate::{Context, Failure, save};
 use clap::ValueEnum;
@@ -32,7 +33,8 @@ const WORKER: &str = include_str!("bench/worker.py");
 /// memory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Files are only read. A cold start drops them from the page cache before each way, so other programs
+Files are only read. Of an object in a store (s3://…) the orders are compared: exact, whole blocks that
+are mixed, and sequential; what each takes in requests stands below the table. A cold start drops them from the page cache before each way, so other programs
 that read them have to fetch them from the disk again; --warm does not.
 
 Columns: MB/s counts what was delivered, as it is in the file. read/used is what came from the disk
@@ -45,7 +47,8 @@ Examples:
   lowtide bench rows.npy
   lowtide bench rows.npy --order sequential --budget 64MiB --html bench.html
   lowtide bench rows.bin --dtype float32 --shape -1,128 --warm
-  lowtide bench train.bin --order with_replacement --batch-size 12 --block-size 1024")]
+  lowtide bench train.bin --order with_replacement --batch-size 12 --block-size 1024
+  lowtide bench s3://bucket/rows.npy --storage-option aws_region=eu-central-1")]
 pub struct Args {
     /// The file; for tokens also a folder, a glob ('data/*.bin', quoted) or a Megatron prefix
     path: PathBuf,
@@ -85,6 +88,8 @@ pub struct Args {
     warm: bool,
     #[command(flatten)]
     headerless: Headerless,
+    #[command(flatten)]
+    storage: StorageArgs,
     /// Write one self-contained page with the charts
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
@@ -139,11 +144,11 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         save::save(page, page::draw(&report).as_bytes())?;
     }
     if args.json {
-        println!("{:#}", report.json());
+        say!("{:#}", report.json());
     } else {
         report.print();
         if let Some(page) = args.html.as_ref().filter(|_| !context.quiet) {
-            anstream::println!("page: {}", page.display());
+            say!("page: {}", page.display());
         }
     }
     Ok(())
@@ -161,7 +166,14 @@ fn measure(args: &Args, subject: Subject, context: &Context, progress: &Progress
         (_, true) => Wish::Warm,
         _ => Wish::None,
     };
-    let (start, note) = Start::decide(wish, &subject.paths, progress)?;
+    let (start, note) = match (subject.far, wish) {
+        (false, _) => Start::decide(wish, &subject.paths, progress)?,
+        (true, Wish::None) => (Start::AsFound, None),
+        (true, _) => {
+            let what = "--cold and --warm are for files: an object store has no page cache here";
+            return Err(Error::argument(what, ""));
+        }
+    };
     let named = subject.paths.first().map_or(args.path.as_path(), PathBuf::as_path);
     let mut report = Report {
         seconds: args.seconds,
@@ -192,11 +204,7 @@ fn round(
     context: &Context,
     progress: &Progress,
 ) -> Result<()> {
-    let ours = Access::MANUAL.into_iter().chain([Access::Auto]);
-    let ours = ours.map(|access| (access.name(), format!("lowtide {access}"), Kind::Lowtide));
-    let theirs = report.subject.unit.references();
-    let theirs = theirs.map(|(way, name)| (way, name.to_owned(), Kind::NumPy));
-    let ways: Vec<_> = ours.chain(theirs).collect();
+    let ways = ways(args, &report.subject);
     let again =
         if args.rounds > 1 { format!("round {} of {}, ", number + 1, args.rounds) } else { String::new() };
     let mut first_error = None;
@@ -214,7 +222,8 @@ fn round(
                 report.note("torch is not installed: nanoGPT's get_batch does the same work in NumPy".into());
             }
         }
-        let result = result.map(|outcome| figures(&outcome)).map_err(|error| {
+        let far = report.subject.far;
+        let result = result.map(|outcome| figures(&outcome, far)).map_err(|error| {
             let text = error.to_string().replace("\nhint: ", "; ");
             first_error.get_or_insert(error);
             text
@@ -224,8 +233,26 @@ fn round(
     if let Some(error) = first_error.filter(|_| report.measured().next().is_none()) {
         return Err(error);
     }
-    disk(args, report, progress);
+    if !report.subject.far {
+        disk(args, report, progress);
+    }
     Ok(())
+}
+
+/// What is compared: of files the ways of access, of objects the orders, of which requests depend.
+fn ways(args: &Args, subject: &Subject) -> Vec<(&'static str, String, Kind)> {
+    if subject.far {
+        let orders: &[&'static str] = match args.order {
+            Order::Shuffled => &["exact", "blocks", "sequential"],
+            Order::Sequential => &["sequential"],
+            Order::WithReplacement => &["with_replacement", "sequential"],
+        };
+        return orders.iter().map(|&order| (order, format!("lowtide {order}"), Kind::Lowtide)).collect();
+    }
+    let ours = Access::MANUAL.into_iter().chain([Access::Auto]);
+    let ours = ours.map(|access| (access.name(), format!("lowtide {access}"), Kind::Lowtide));
+    let theirs = subject.unit.references();
+    ours.chain(theirs.map(|(way, name)| (way, name.to_owned(), Kind::NumPy))).collect()
 }
 
 /// Runs one way in a process of its own.
@@ -297,19 +324,26 @@ fn disk(args: &Args, report: &mut Report, progress: &Progress) {
 
 /// What `auto` took, and why.
 fn note_choice(report: &mut Report) {
+    if report.subject.far {
+        let why =
+            |(way, figures): (&Way, &Figures)| Some(format!("{}: {}", way.name, figures.access.clone()?.1));
+        let notes: Vec<String> = report.measured().filter_map(why).collect();
+        report.notes.extend(notes);
+        return;
+    }
     let auto = report.measured().find(|(way, _)| way.name == "lowtide auto");
     if let Some((access, why)) = auto.and_then(|(_, figures)| figures.access.clone()) {
         report.notes.push(format!("auto took {access}: {why}"));
     }
 }
 
-fn figures(outcome: &Outcome) -> Figures {
+fn figures(outcome: &Outcome, far: bool) -> Figures {
     let said = |name: &str| outcome.said[name].as_str().map(str::to_owned);
     Figures {
         rows: outcome.rows,
         half_rows: outcome.said["half_rows"].as_u64().unwrap_or(0),
         seconds: outcome.seconds,
-        read: outcome.read,
+        read: outcome.read.filter(|_| !far), // a disk has nothing to do with it
         memory: Some(Memory { anon: outcome.anon, file: outcome.file, cache: outcome.cache_added }),
         access: outcome.said["access"].as_array().map(|taken| names(taken)).zip(said("why")),
     }
@@ -320,6 +354,7 @@ fn names(taken: &[Value]) -> String {
     taken.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", then ")
 }
 
-fn versions(outcome: &Outcome) -> Option<(String, String)> {
+/// Versions of Python and NumPy, as a program said them.
+pub fn versions(outcome: &Outcome) -> Option<(String, String)> {
     Some((outcome.said["python"].as_str()?.to_owned(), outcome.said["numpy"].as_str()?.to_owned()))
 }

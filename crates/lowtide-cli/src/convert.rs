@@ -3,6 +3,7 @@
 use crate::draw::{self, Progress as Line, thousands};
 use crate::headerless::one_of;
 use crate::prepare::{WRITTEN, count};
+use crate::storage::{FarArgs, stop};
 use crate::{Context, Failure, signals};
 use lowtide::budget::{Budget, human};
 use lowtide::convert::{Conversion, Converted, Loss};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 #[command(override_usage = "lowtide convert [OPTIONS] <IN>... <OUT>")]
 pub struct Args {
     /// IN: a file; or several, a folder or a glob, whose rows or tokens follow each other. OUT, the last one: the file to
-    /// write, .npy by its name, else bare elements; with --format, a folder
+    /// write, .npy by its name, else bare elements; with --format, a folder. Both may be in an object store: s3://…
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>, // one list: flags may stand between the two
     /// The element type of the output [default: the input's]
@@ -78,6 +79,8 @@ pub struct Args {
     /// What happens to the page cache of input and output
     #[arg(long, default_value = "auto", value_name = "HOW", value_parser = one_of::<CacheWish>(["auto", "keep", "drop"]))]
     cache: CacheWish,
+    #[command(flatten)]
+    far: FarArgs,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -107,6 +110,7 @@ impl Args {
             shard_tokens: self.shard_tokens,
             cache: self.cache,
             budget: self.budget.map(Budget::new).transpose()?,
+            far: self.far.far(stop)?,
         })
     }
 }
@@ -122,12 +126,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let mut show = |done: u64, total: u64| line.say(&words(done, total, began.elapsed()));
     // Ctrl-C and the like are noted, so that what is not whole is taken away.
     signals::catch();
-    let stop = || if signals::asked().is_some() { Err(Error::Interrupted) } else { Ok(()) };
     let answer = convert(inputs, output, &wish, &mut show, &stop);
     drop(line);
     let made = answer?;
     if args.json {
-        println!("{:#}", json(&made, began.elapsed()));
+        say!("{:#}", json(&made, began.elapsed()));
     } else {
         match &made {
             Output::Array(made) => array(made, began.elapsed()),
@@ -204,7 +207,7 @@ fn json(made: &Output, took: Duration) -> Value {
     let seconds = took.as_secs_f64();
     match made {
         Output::Array(made) => json!({
-            "path": made.path,
+            "path": made.path.to_string_lossy(),
             "shape": made.shape,
             "dtype": made.dtype.numpy_str(),
             "order": if made.order == Order::C { "C" } else { "F" },
@@ -214,7 +217,7 @@ fn json(made: &Output, took: Duration) -> Value {
         Output::Tokens(made) => {
             let TokenFacts { tokens, documents, files } = TokenFacts::of(made);
             json!({
-                "path": made.folder,
+                "path": made.folder.to_string_lossy(),
                 "format": made.manifest.format,
                 "dtype": made.manifest.dtype,
                 "tokens": tokens,

@@ -10,13 +10,15 @@ mod tokens;
 
 use crate::draw::{self, GREEN};
 use crate::headerless::{Headerless, is_integer, one_of};
+use crate::storage::StorageArgs;
 use crate::{Context, Failure, info::here::Here};
 use lowtide::budget::{Budget, human};
 use lowtide::door::Door;
 use lowtide::format::{Dialect, llmc, megatron, npy};
 use lowtide::meter::{self, Resident};
-use lowtide::shards::first_array;
-use lowtide::{Access, Result};
+use lowtide::shards::first_array_in;
+use lowtide::store::{Storage, is_url};
+use lowtide::{Access, Options, Result};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::Read as _;
@@ -31,6 +33,8 @@ pub struct Args {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     headerless: Headerless,
+    #[command(flatten)]
+    storage: StorageArgs,
     /// The dialect of token files, instead of what they look like
     #[arg(long, conflicts_with_all = ["shape", "offset"], value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
@@ -76,14 +80,14 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
                 failed = true;
                 let message = error.at(Door::Shell).to_string();
                 if args.json {
-                    answers.push(json!({ "path": path, "error": message }));
+                    answers.push(json!({ "path": path.to_string_lossy(), "error": message }));
                 }
                 draw::error(&message);
             }
         }
     }
     if args.json {
-        println!("{:#}", Value::Array(answers));
+        say!("{:#}", Value::Array(answers));
     }
     if failed { Err(Failure::Said) } else { Ok(()) }
 }
@@ -104,18 +108,24 @@ fn at_home(path: &Path) -> PathBuf {
 }
 
 fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
-    match kind(path, &args.headerless, args.format)? {
+    let storage = args.storage.storage()?;
+    match kind(path, &args.headerless, args.format, &storage)? {
         _ if args.end_of_text.is_some() || args.split.is_some() || args.show.is_some() => {
             tokens::look(path, args, quiet)
         }
-        Kind::Array => array::look(path, args.headerless.options()?),
+        Kind::Array => array::look(path, args.headerless.options()?.storage(storage)),
         Kind::Tokens => tokens::look(path, args, quiet),
     }
 }
 
 /// Whether `path` is an array or tokens, where both could be meant. A `.bin` of integers is tokens, unless it is
 /// given a shape; NumPy's own header makes an array, whatever else reads it.
-pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>) -> Result<Kind> {
+pub fn kind(
+    path: &Path,
+    headerless: &Headerless,
+    format: Option<Dialect>,
+    storage: &Storage,
+) -> Result<Kind> {
     let dtype = headerless.dtype()?;
     if format.is_some() {
         return Ok(Kind::Tokens);
@@ -125,7 +135,7 @@ pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>) -> Re
     }
     if !path.is_file() {
         // A folder, a glob, a prefix, or nothing at all.
-        return Ok(if dtype.is_none() && are_arrays(path) { Kind::Array } else { Kind::Tokens });
+        return Ok(if dtype.is_none() && are_arrays(path, storage) { Kind::Array } else { Kind::Tokens });
     }
     let mut head = [0; llmc::HEAD_LEN];
     let len = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
@@ -139,11 +149,18 @@ pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>) -> Re
 }
 
 /// Whether the files of a folder or a glob are of an array and cannot be tokens: the first decides.
-fn are_arrays(path: &Path) -> bool {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let Some(first) = first_array(&absolute) else { return false };
-    let Ok(array) = lowtide::open(&first) else { return false };
-    array.shape().len() != 1 || !is_integer(array.dtype())
+fn are_arrays(path: &Path, storage: &Storage) -> bool {
+    let Some(first) = first_array_in(&absolute(path), storage) else { return false };
+    let Ok(array) = Options::new().storage(storage.clone()).open(&first) else { return false };
+    first == *path || array.shape().len() != 1 || !is_integer(array.dtype())
+}
+
+/// A name that still means the same in another folder. An address does.
+fn absolute(path: &Path) -> PathBuf {
+    if is_url(path) {
+        return path.to_owned();
+    }
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// What both have: memory, room, budget, the ways of access and their reasons, and this machine.

@@ -4,21 +4,29 @@
 //! What a command answers goes to stdout, as a table or with `--json`; progress and errors go to stderr.
 //! Exit codes: 0 it worked, 1 it failed, 2 it was called wrongly.
 
+// First: all others print with its `say!`.
+#[macro_use]
+pub mod draw;
+
 mod bench;
+mod cache;
 pub mod convert;
 mod demo;
-pub mod draw;
+#[cfg(test)]
+mod examples;
 mod headerless;
 mod info;
+mod page;
 pub mod prepare;
 mod save;
 pub mod shuffle;
 mod signals;
+mod storage;
 mod trial;
 mod verify;
 mod watch;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use lowtide::door::Door;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,12 +38,15 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Say nothing but the answer
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = LAST)]
     quiet: bool,
     /// When to use colours (`NO_COLOR` is heard too)
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", display_order = LAST + 1)]
     color: Color,
 }
+
+/// What every command has stands below what is its own.
+const LAST: usize = 900;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Color {
@@ -53,6 +64,7 @@ enum Command {
     Verify(verify::Args),
     Shuffle(shuffle::Args),
     Convert(Box<convert::Args>),
+    Cache(cache::Args),
     Demo(demo::Args),
     /// Print a completion script for a shell
     Completions {
@@ -75,7 +87,7 @@ pub fn main(
     arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     python: Option<PathBuf>,
 ) -> i32 {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(answer) => {
             let _ = answer.print(); // help and version too
@@ -96,14 +108,17 @@ pub fn main(
         Command::Verify(args) => verify::run(&args, &context),
         Command::Shuffle(args) => shuffle::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
+        Command::Cache(args) => cache::run(&args),
         Command::Demo(args) => demo::run(&args, &context),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "lowtide", &mut script);
+            draw::raw(&script);
             Ok(())
         }
     };
     match answer {
-        Ok(()) => 0,
+        Ok(()) => draw::unheard().map_or(0, unheard),
         Err(Failure::Said) => 1,
         Err(Failure::Exit(code)) => code,
         // As a shell says it: nothing is left to tell whoever pressed Ctrl-C.
@@ -113,6 +128,26 @@ pub fn main(
             i32::from(matches!(error, lowtide::Error::Argument { .. })) + 1
         }
     }
+}
+
+/// What was asked for. A negative number is a value: `--seed -1` is told what is wrong with it, not that there is no
+/// option of this name. What `watch` runs has options of its own.
+fn parse(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+    let command = Cli::command().mut_subcommands(|command| {
+        let numbers = command.get_name() != "watch";
+        command.allow_negative_numbers(numbers)
+    });
+    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
+/// The exit code where the answer could not be printed. Whoever closed a pipe knows it, as after any command that a
+/// closed pipe kills; a full disk is an error.
+fn unheard(error: &std::io::Error) -> i32 {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        return 128 + libc::SIGPIPE;
+    }
+    draw::error(&format!("cannot print the answer: {error}"));
+    1
 }
 
 /// Why a command did not work.

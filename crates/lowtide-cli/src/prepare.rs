@@ -1,15 +1,18 @@
 //! `lowtide prepare`: text to token files.
 
-use crate::draw::{self, Progress as Line, thousands};
+use crate::draw::{self, Progress as Line, counted, thousands};
 use crate::headerless::one_of;
-use crate::{Context, Failure};
+use crate::storage::{FarArgs, stop};
+use crate::{Context, Failure, signals};
 use lowtide::budget::human;
 use lowtide::format::Dialect;
 use lowtide::format::manifest::Manifest;
 use lowtide::meter::words::duration;
+use lowtide::store::is_url;
 use lowtide::{CacheWish, Error, Result};
-use lowtide_text::{InputKind, OnError, Progress, Settings, Step, prepare};
+use lowtide_text::{InputKind, OnError, Progress, Settings, Step, prepare, prepare_far};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Turn text, JSON lines or Parquet into token files: in bounded memory, on all cores; killed and run again, it goes on
@@ -18,7 +21,7 @@ pub struct Args {
     /// Files, folders (searched to the bottom), globs, or - for standard input; gzip and zstd are unpacked
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<PathBuf>,
-    /// The folder to write into; it is made, if need be
+    /// The folder to write into; it is made, if need be. s3://…/ is one in an object store: made in --work, sent when whole
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     // Not a doc comment: those want back quotes, which would be printed.
@@ -42,12 +45,12 @@ pub struct Args {
     /// End a shard with the document that reaches this many tokens, such as 100M [default: one file]
     #[arg(long, value_name = "N", value_parser = count)]
     shard_tokens: Option<u64>,
-    /// What the inputs are [default: by content and name]
+    /// What the inputs are [default: by name; by the first line where the name does not tell]
     #[arg(long, value_name = "KIND", value_parser = one_of::<InputKind>(InputKind::ALL.map(InputKind::name)))]
     input: Option<InputKind>,
-    /// Where the text is in a line of JSON, or in a table: text, or document.body
-    #[arg(long, visible_alias = "column", default_value = "text", value_name = "PATH")]
-    field: String,
+    /// Where the text is in a line of JSON, or in a table: text, or document.body [default: text]
+    #[arg(long, visible_alias = "column", value_name = "PATH")]
+    field: Option<String>,
     /// Every line of a text is a document
     #[arg(long, conflicts_with_all = ["input", "separator"])]
     split_lines: bool,
@@ -72,9 +75,17 @@ pub struct Args {
     /// What happens to the page cache of inputs and outputs
     #[arg(long, default_value = "auto", value_name = "HOW", value_parser = one_of::<CacheWish>(["auto", "keep", "drop"]))]
     cache: CacheWish,
+    /// Share the work among the machines of a cluster; the files are the same. All of them see inputs and DIR
+    #[arg(long, value_name = "CLUSTER", value_parser = ["ray"], conflicts_with = "threads")]
+    on: Option<String>,
+    /// Bytes of input for one task of a cluster, such as 64MiB [default: 128 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = lowtide::budget::parse_size, requires = "on")]
+    part_bytes: Option<u64>,
     /// Seconds between the points that a killed run goes on from
     #[arg(long, default_value_t = 5.0, hide = true)]
     checkpoint: f64,
+    #[command(flatten)]
+    far: FarArgs,
     /// Answer with the manifest, in JSON
     #[arg(long)]
     json: bool,
@@ -84,23 +95,105 @@ pub struct Args {
 pub const WRITTEN: [&str; 5] = ["nanogpt", "llmc", "megatron", "datatrove", "npy"];
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
-    let settings = settings(args)?;
-    let (line, mut meter, began) = (Line::new(context.quiet), Meter::default(), Instant::now());
-    // Ctrl-C ends the process as any kill does: the next run goes on.
-    let answer =
-        prepare(&args.inputs, &args.output, &settings, &mut |at| line.say(&meter.words(at)), &|| Ok(()));
-    drop(line);
-    let manifest = answer?;
+    let (settings, began) = (settings(args)?, Instant::now());
+    let manifest = if args.on.is_some() {
+        on_ray(args, &settings, context)?
+    } else {
+        let (line, mut meter) = (Line::new(context.quiet), Meter::default());
+        // Ctrl-C ends the process as any kill does: the next run goes on.
+        let mut said = Vec::new();
+        let mut tell = |at: &Progress| {
+            line.say(&meter.words(at));
+            said.clone_from(&at.said);
+        };
+        let answer = if is_url(&args.output) {
+            signals::catch(); // parts of an object are taken away there
+            prepare_far(&args.inputs, &args.output, &args.far.far(stop)?, &settings, &mut tell, &stop)
+        } else {
+            prepare(&args.inputs, &args.output, &settings, &mut tell, &|| Ok(()))
+        };
+        drop(line);
+        let manifest = answer?;
+        for one in &said {
+            draw::warning(one);
+        }
+        manifest
+    };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&manifest).unwrap_or_default());
+        say!("{}", serde_json::to_string_pretty(&manifest).unwrap_or_default());
     } else {
         summary(&manifest, args, began.elapsed());
+        if !context.quiet {
+            draw::note(&format!(
+                "look at it: lowtide info --show 3 {0}; train on it: lowtide.tokens(\"{0}\")",
+                args.output.display()
+            ));
+        }
     }
     Ok(())
 }
 
+/// The same by Ray, which is Python's: `lowtide.ray` does it in a process of its own, and says itself what goes wrong.
+fn on_ray(args: &Args, settings: &Settings, context: &Context) -> Result<Manifest, Failure> {
+    let Some(python) = &context.python else {
+        return Err(Failure::Error(Error::unsupported(
+            "--on ray: this command was built without Python, and Ray is Python's",
+            "run the `lowtide` that pip install \"lowtide[ray]\" brings",
+        )));
+    };
+    if is_url(&args.output) {
+        return Err(Failure::Error(Error::unsupported(
+            format!("{}: --on ray writes into a folder that all machines see", args.output.display()),
+            "a shared filesystem; or prepare on one machine, which sends what it has made",
+        )));
+    }
+    let text = |path: &PathBuf| {
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| Error::argument(format!("{}: --on ray takes names in UTF-8", path.display()), ""))
+    };
+    let inputs = args.inputs.iter().map(text).collect::<Result<Vec<_>>>()?;
+    let keywords = serde_json::json!({
+        "inputs": inputs,
+        "output": text(&args.output)?,
+        "tokenizer": settings.tokenizer,
+        "format": settings.format.name(),
+        "val": settings.val,
+        "seed": settings.seed,
+        "shard_tokens": settings.shard_tokens,
+        "input": settings.input.map(InputKind::name),
+        "field": settings.field,
+        "separator": settings.separator,
+        "include": settings.include,
+        "on_error": settings.on_error.name(),
+        "shuffle_documents": settings.shuffle_documents,
+        "budget": settings.budget,
+        "cache": settings.cache.name(),
+        "part_bytes": args.part_bytes,
+        "quiet": context.quiet,
+    });
+    let program = "import sys; from lowtide._ray_tasks import command; sys.exit(command(sys.argv[1]))";
+    let mut child = Command::new(python);
+    child.args(["-c", program]).arg(keywords.to_string()).stdin(Stdio::null());
+    // What the command answers is ours to say.
+    let status = child.stdout(std::io::stderr()).status();
+    let status = status.map_err(|error| Error::io(python, "start Python", error))?;
+    match status.code() {
+        Some(0) => Ok(lowtide::shards::load_manifest(&args.output)?),
+        Some(code) => Err(Failure::Exit(code)),
+        None => Err(Failure::Exit(1)),
+    }
+}
+
 fn settings(args: &Args) -> Result<Settings> {
     let input = if args.split_lines { Some(InputKind::Lines) } else { args.input };
+    // Python cannot tell a field="text" that was given from none, a shell can.
+    if let (Some(field), Some(InputKind::Text | InputKind::Lines)) = (&args.field, input) {
+        return Err(Error::argument(
+            format!("--field {field} is for JSON lines and tables, not for text"),
+            "leave it out, or --input jsonl",
+        ));
+    }
     Ok(Settings {
         tokenizer: args.tokenizer.clone(),
         format: args.format,
@@ -108,7 +201,7 @@ fn settings(args: &Args) -> Result<Settings> {
         seed: args.seed,
         shard_tokens: args.shard_tokens,
         input,
-        field: args.field.clone(),
+        field: args.field.clone().unwrap_or_else(|| Settings::default().field),
         separator: args.separator.as_deref().map(unescape).transpose()?,
         include: args.include.clone(),
         on_error: args.on_error,
@@ -183,29 +276,72 @@ impl Meter {
 
 /// How far it is, how fast, and how long it will take.
 fn words(progress: &Progress, seconds: f64) -> String {
-    let Progress { step, bytes, read, documents, tokens, skipped, resumed, .. } = *progress;
-    let share = if bytes == 0 { 0.0 } else { read as f64 / bytes as f64 };
-    let done = read.saturating_sub(resumed) as f64;
-    let left =
-        if done > 0.0 && bytes > 0 { bytes.saturating_sub(read) as f64 * seconds / done } else { f64::NAN };
-    let milliseconds = Duration::try_from_secs_f64(seconds).map_or(1, |time| time.as_millis().max(1));
-    let rate =
-        human(u64::try_from(u128::from(read.saturating_sub(resumed)) * 1000 / milliseconds).unwrap_or(0));
-    let time = if left.is_finite() {
-        format!(", {} left", duration(Duration::from_secs_f64(left.min(1e9))))
-    } else {
-        String::new()
-    };
+    let &Progress { step, documents, tokens, skipped, .. } = progress;
+    let read = Pace { done: progress.read, of: progress.bytes, before: progress.resumed, seconds };
+    let made = Pace { done: tokens, of: progress.to_deal, before: progress.resumed_tokens, seconds };
+    let (bytes, per_second) = (human(read.rate()), thousands(made.rate()));
     let skipped = if skipped > 0 { format!(", {} skipped", thousands(skipped)) } else { String::new() };
     match step {
-        Step::Looking => format!("looking for characters: {:.0} %, {rate}/s{time}", share * 100.0),
+        Step::Looking => {
+            format!("looking for characters: {}{bytes}/s{}", read.share(), read.left())
+        }
         Step::Encoding => format!(
-            "{:.0} %  {} documents, {} tokens{skipped}, {rate}/s{time}",
-            share * 100.0,
+            "{}{} documents, {} tokens{skipped}, {bytes}/s, {per_second} tokens/s{}",
+            read.share(),
             thousands(documents),
-            thousands(tokens)
+            thousands(tokens),
+            read.left()
         ),
-        Step::Dealing => format!("dealing documents in another order: {} tokens", thousands(tokens)),
+        Step::Joining => {
+            format!("putting the parts together: {} tokens, {per_second} tokens/s", thousands(tokens))
+        }
+        Step::Sending => format!("sending: {}{bytes}/s{}", read.share(), read.left()),
+        Step::Dealing => format!(
+            "dealing documents in another order: {}{} tokens, {per_second} tokens/s{}",
+            made.share(),
+            thousands(tokens),
+            made.left()
+        ),
+    }
+}
+
+/// How far something is, and how fast: `before` was done by an earlier run.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    done: u64,
+    /// 0 where it is not known.
+    of: u64,
+    before: u64,
+    seconds: f64,
+}
+
+impl Pace {
+    /// In a second.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float as large as it gets"
+    )]
+    fn rate(self) -> u64 {
+        (self.done.saturating_sub(self.before) as f64 / self.seconds.max(1e-3)) as u64
+    }
+
+    /// `43 %`, and a space; nothing where the end is not known.
+    fn share(self) -> String {
+        if self.of == 0 {
+            return String::new();
+        }
+        format!("{:.0} %  ", self.done.min(self.of) as f64 / self.of as f64 * 100.0)
+    }
+
+    /// `, 3 s left`, where that can be told.
+    fn left(self) -> String {
+        let done = self.done.saturating_sub(self.before) as f64;
+        if self.of == 0 || done == 0.0 {
+            return String::new();
+        }
+        let left = self.of.saturating_sub(self.done) as f64 * self.seconds / done;
+        format!(", {} left", duration(Duration::from_secs_f64(left.min(1e9))))
     }
 }
 
@@ -222,11 +358,13 @@ fn summary(manifest: &Manifest, args: &Args, took: Duration) {
         let name = if split.name == "val" { "val" } else { "train" };
         pairs.push((
             name,
-            format!("{} tokens, {} documents: {files}", thousands(split.tokens), thousands(split.documents)),
+            format!("{}, {}: {files}", counted(split.tokens, "token"), counted(split.documents, "document")),
         ));
     }
-    if args.val > 0.0 && manifest.splits.iter().all(|split| split.name != "val") {
-        pairs.push(("val", "nothing: of so few documents none was drawn".into()));
+    for name in if args.val > 0.0 { &["train", "val"][..] } else { &[] } {
+        if manifest.splits.iter().all(|split| split.name != *name) {
+            pairs.push((name, "nothing: of so few documents none was drawn".into()));
+        }
     }
     let end = manifest.tokenizer.end_of_text;
     pairs.extend([
@@ -248,7 +386,7 @@ fn summary(manifest: &Manifest, args: &Args, took: Duration) {
                 counts.text_bytes as f64 / tokens.max(1) as f64
             ),
         ),
-        ("longest", format!("{} tokens", thousands(counts.longest))),
+        ("longest", counted(counts.longest, "token")),
         (
             "skipped",
             format!(
@@ -260,15 +398,30 @@ fn summary(manifest: &Manifest, args: &Args, took: Duration) {
         ("took", duration(took)),
     ]);
     draw::pairs(&args.output.display().to_string(), &pairs);
-    draw::note(&format!(
-        "look at it: lowtide info --show 3 {0}; train on it: lowtide.tokens(\"{0}\")",
-        args.output.display()
-    ));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{count, unescape};
+    use super::{count, unescape, words};
+    use lowtide_text::{Progress, Step};
+
+    #[test]
+    fn progress_says_how_far_how_fast_and_how_long() {
+        let at = Progress { bytes: 300 << 20, read: 150 << 20, resumed: 50 << 20, ..Progress::default() };
+        let at = Progress { documents: 1_200, tokens: 40_000_000, resumed_tokens: 10_000_000, ..at };
+        assert_eq!(
+            words(&at, 10.0),
+            "50 %  1,200 documents, 40,000,000 tokens, 10 MiB/s, 3,000,000 tokens/s, 15 s left"
+        );
+        let at = Progress { step: Step::Dealing, to_deal: 160_000_000, ..at };
+        assert_eq!(
+            words(&Progress { resumed_tokens: 0, ..at.clone() }, 20.0),
+            "dealing documents in another order: 25 %  40,000,000 tokens, 2,000,000 tokens/s, 1 min 0 s left"
+        );
+        // A pipe has no size, and at first nothing is known.
+        let begun = Progress { skipped: 3, ..Progress::default() };
+        assert_eq!(words(&begun, 0.0), "0 documents, 0 tokens, 3 skipped, 0 B/s, 0 tokens/s");
+    }
 
     #[test]
     fn counts_and_separators_are_read_as_they_are_typed() {

@@ -3,13 +3,16 @@
 use crate::draw::{self, Progress as Line, thousands};
 use crate::headerless::{Headerless, one_of};
 use crate::info::{Kind, kind};
-use crate::{Context, Failure};
+use crate::storage::{FarArgs, stop};
+use crate::{Context, Failure, signals};
 use lowtide::budget::human;
 use lowtide::format::Dialect;
 use lowtide::format::manifest::Split;
 use lowtide::meter::words::duration;
 use lowtide::shards::first_array;
+use lowtide::store::{Storage, is_url};
 use lowtide::write::Existing;
+use lowtide::write::Far;
 use lowtide::{Budget, CacheWish, Error, Result, ShuffleFiles, Shuffled, SortStep, Sorting, TokenOptions};
 use lowtide_text::ShuffleDocuments;
 use serde_json::json;
@@ -25,7 +28,8 @@ const SHORT: u64 = 32 << 10;
 /// The result is what shuffled(seed=S) gives, bit for bit. Data is read twice and written twice, and until it is whole
 /// the disk holds it twice more. lowtide shuffle IN OUT makes one file; several arrays of the same rows are shuffled
 /// alike into a folder: lowtide shuffle x.npy y.npy -o DIR. Of token files the documents are shuffled, whole, into token
-/// files of the same format: lowtide shuffle data/ -o DIR.
+/// files of the same format: lowtide shuffle data/ -o DIR. All of them may be in object stores: what goes there is made
+/// in --work, and sent when it is whole.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// IN OUT, or with -o all the inputs
@@ -57,17 +61,22 @@ pub struct Args {
     /// Memory for all of it, such as 64MiB [default: 256 MiB, or a quarter of the room]
     #[arg(long, value_name = "SIZE", value_parser = lowtide::budget::parse_size)]
     budget: Option<u64>,
+    #[command(flatten)]
+    far: FarArgs,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
-    if let Some((documents, output)) = documents(args)? {
-        return run_documents(args, context, &documents, &output);
+    let far = args.far.far(stop)?;
+    if let Some((documents, output)) = documents(args, &far.storage)? {
+        return run_documents(args, context, &far, (&documents, &output));
     }
-    let shuffle = shuffle(args)?;
-    if shuffle.piece() < SHORT && shuffle.space() > 0 && !context.quiet && !args.json {
+    let shuffle = shuffle(args, &far.storage)?;
+    // A piece that is all there is would be no longer in any budget.
+    let short = shuffle.piece() < SHORT.min(shuffle.space() / 2);
+    if short && !context.quiet && !args.json {
         let what = "is read in pieces of";
         draw::note(&format!(
             "in this budget, what is sorted {what} {}: a larger one is faster",
@@ -76,11 +85,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     }
     let (line, began) = (Line::new(context.quiet), Instant::now());
     // Ctrl-C ends the process as any kill does: the next run goes on.
-    let answer = shuffle.run(&mut |at| line.say(&words(&at, began.elapsed())), &|| Ok(()));
+    let mut tell = |at: Sorting| line.say(&words(&at, began.elapsed()));
+    let answer = if shuffle.outputs.first().is_some_and(|output| is_url(output)) {
+        signals::catch(); // parts of an object are taken away there
+        shuffle.run_far(&far, &mut tell, &stop)
+    } else {
+        shuffle.run(&mut tell, &|| Ok(()))
+    };
     drop(line);
     let made = answer?;
     if args.json {
-        println!("{:#}", json(&made, began.elapsed()));
+        say!("{:#}", json(&made, began.elapsed()));
     } else {
         summary(&made, args.seed, began.elapsed());
     }
@@ -90,8 +105,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
 fn run_documents(
     args: &Args,
     context: &Context,
-    documents: &ShuffleDocuments,
-    output: &Path,
+    far: &Far,
+    (documents, output): (&ShuffleDocuments, &Path),
 ) -> Result<(), Failure> {
     let (line, began) = (Line::new(context.quiet), Instant::now());
     let mut said = context.quiet || args.json;
@@ -101,15 +116,20 @@ fn run_documents(
         }
         line.say(&words(&at, began.elapsed()));
     };
-    let answer = documents.run(output, &mut tell, &|| Ok(()));
+    let answer = if is_url(output) {
+        signals::catch();
+        documents.run_far(output, far, &mut tell, &stop)
+    } else {
+        documents.run(output, &mut tell, &|| Ok(()))
+    };
     drop(line);
     let (made, took) = (answer?, began.elapsed());
     let sum = |of: fn(&Split) -> u64| made.manifest.splits.iter().map(of).sum::<u64>();
     let (count, tokens) = (sum(|split| split.documents), sum(|split| split.tokens));
     if args.json {
         let files = made.manifest.splits.iter().flat_map(|split| &split.shards);
-        let files: Vec<_> = files.map(|shard| output.join(&shard.file.file)).collect();
-        println!(
+        let files: Vec<_> = files.map(|shard| output.join(&shard.file.file).display().to_string()).collect();
+        say!(
             "{:#}",
             json!({
                 "files": files,
@@ -138,7 +158,7 @@ fn run_documents(
 }
 
 /// The inputs, and the folder for what is made of them, where they are tokens.
-fn documents(args: &Args) -> Result<Option<(ShuffleDocuments, PathBuf)>> {
+fn documents(args: &Args, storage: &Storage) -> Result<Option<(ShuffleDocuments, PathBuf)>> {
     let (names, output) = match (&args.output, &*args.paths) {
         (Some(folder), names) => (names.to_vec(), folder.clone()),
         (None, [input, output]) => (vec![input.clone()], output.clone()),
@@ -147,13 +167,13 @@ fn documents(args: &Args) -> Result<Option<(ShuffleDocuments, PathBuf)>> {
     let told = args.format.is_some() || args.end_of_text.is_some() || args.split.is_some();
     let tokens = |path: &PathBuf| {
         // The files of a folder may be taken for both: NumPy's own are arrays here.
-        let tokens = kind(path, &args.headerless, None)? == Kind::Tokens;
+        let tokens = kind(path, &args.headerless, None, storage)? == Kind::Tokens;
         Ok(tokens && (args.headerless.dtype()?.is_none() && !is_npy(path)))
     };
     if !told && !names.iter().map(tokens).collect::<Result<Vec<_>>>()?.contains(&true) {
         return Ok(None);
     }
-    let mut options = TokenOptions::new();
+    let mut options = TokenOptions::new().storage(storage.clone());
     if let Some(dtype) = args.headerless.dtype()? {
         options = options.dtype(dtype);
     }
@@ -177,7 +197,7 @@ fn is_npy(path: &Path) -> bool {
     first.is_some_and(|first| lowtide::open(first).is_ok())
 }
 
-fn shuffle(args: &Args) -> Result<ShuffleFiles> {
+fn shuffle(args: &Args, storage: &Storage) -> Result<ShuffleFiles> {
     let (inputs, outputs) = match (&args.output, &*args.paths) {
         (Some(folder), inputs) => {
             let name = |input: &PathBuf| {
@@ -185,7 +205,10 @@ fn shuffle(args: &Args) -> Result<ShuffleFiles> {
                 Ok(folder.join(input.file_name().ok_or_else(nothing)?))
             };
             let outputs = inputs.iter().map(name).collect::<Result<Vec<_>>>()?;
-            std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make the folder", error))?;
+            if !is_url(folder) {
+                let made = std::fs::create_dir_all(folder);
+                made.map_err(|error| Error::io(folder, "make the folder", error))?;
+            }
             (inputs.to_vec(), outputs)
         }
         (None, [input, output]) => (vec![input.clone()], vec![output.clone()]),
@@ -198,8 +221,10 @@ fn shuffle(args: &Args) -> Result<ShuffleFiles> {
         Some(bytes) => Budget::new(bytes)?,
         None => Budget::default_for(lowtide::meter::room().bytes),
     };
-    let open =
-        |path: &PathBuf| args.headerless.options()?.budget(budget.clone()).cache(CacheWish::Drop).open(path);
+    let open = |path: &PathBuf| {
+        let options = args.headerless.options()?.budget(budget.clone()).cache(CacheWish::Drop);
+        options.storage(storage.clone()).open(path)
+    };
     Ok(ShuffleFiles {
         arrays: inputs.iter().map(open).collect::<Result<_>>()?,
         outputs,
@@ -214,6 +239,7 @@ pub fn words(at: &Sorting, took: Duration) -> String {
     let step = match at.step {
         SortStep::Runs => "sorting into runs",
         SortStep::Rows => "writing in order",
+        SortStep::Sending => "sending",
     };
     let share = at.written as f64 / at.total.max(1) as f64;
     let rate = at.written.saturating_sub(at.before) as f64 / took.as_secs_f64().max(1e-3);
@@ -245,7 +271,7 @@ fn went_on(before: u64, bytes: u64) -> Option<(&'static str, String)> {
 
 fn json(made: &Shuffled, took: Duration) -> serde_json::Value {
     json!({
-        "files": made.files,
+        "files": made.files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(),
         "rows": made.rows,
         "bytes": made.bytes,
         "written_before": made.before,

@@ -1,12 +1,12 @@
 //! One way of reading files, tried in a process of its own and watched from outside.
 //!
 //! In: a Python program, what to tell it, the files that it will read, and where its memory is limited. Out:
-//! what it says it delivered, and what the kernel says it took. The program prints `ready` once all is imported, waits for a line, works,
-//! prints one line of JSON with `rows` and `seconds` (or with `error`) and stays until its input closes. What
-//! it took is never asked of the program itself.
+//! what it says it delivered, and what the kernel says it took. The program prints `ready` once all is imported,
+//! waits for a line, works, prints one line of JSON with `rows` and `seconds` (or with `error`) and stays until
+//! its input closes. What it took is never asked of the program itself.
 
 use crate::{Context, signals};
-use lowtide::meter::{self, Resident, process::Proc};
+use lowtide::meter::{self, Resident, Sample, process::Proc, series::Series};
 use lowtide::{Error, Result};
 use rustix::fs::Advice;
 use serde_json::Value;
@@ -56,6 +56,10 @@ pub struct Outcome {
     pub file: u64,
     /// The most that was in the page cache of the files, over what was there before.
     pub cache_added: Option<u64>,
+    /// `RssAnon` of the process when it was ready: the interpreter and what it had imported.
+    pub own: u64,
+    /// Memory over time: `RssAnon` and `RssFile` over what they were then, the page cache over what was there before.
+    pub curve: Vec<Sample>,
     /// What the control group of the process allowed, page cache included: the least of all above it.
     pub limit: Option<u64>,
     /// Bytes fetched from the disk until the last row came.
@@ -93,7 +97,8 @@ impl Trial<'_> {
         let answer = self.join(child.id()).and_then(|()| self.watch(&mut child, each));
         let _ = child.kill(); // it waits for its standard input to close; a failed one may still run
         let _ = child.wait();
-        answer
+        // A terminal's Ctrl-C ends a Python that is still importing: that is no failure of it.
+        if signals::asked().is_some() { Err(Error::Interrupted) } else { answer }
     }
 
     /// Puts a process into its group, before it has imported anything.
@@ -130,13 +135,20 @@ impl Trial<'_> {
         let reader = std::thread::spawn(move || done.send(lines.next().and_then(std::io::Result::ok)));
         writeln!(stdin).map_err(failed)?;
         let started = Instant::now();
-        let (mut anon, mut file, mut reads) = (0, 0, Vec::new());
+        let (mut anon, mut file, mut reads, mut curve) = (0, 0, Vec::new(), Series::default());
         let line = loop {
             let interval = if started.elapsed() < FIRST { FIRST_INTERVAL } else { INTERVAL };
             let answer = answer.recv_timeout(interval);
             if let Some(now) = proc.process(pid) {
-                anon = anon.max(now.anon.saturating_sub(before.anon));
-                file = file.max(now.file.saturating_sub(before.file));
+                let added = Sample {
+                    seconds: started.elapsed().as_secs_f64(),
+                    anon: now.anon.saturating_sub(before.anon),
+                    file: now.file.saturating_sub(before.file),
+                    cache: cache.last,
+                    ..Sample::default()
+                };
+                (anon, file) = (anon.max(added.anon), file.max(added.file));
+                curve.push(&added);
                 each(started.elapsed(), now.file);
             }
             if let (Some(now), Some(before)) = (proc.io(pid), read_before) {
@@ -163,6 +175,8 @@ impl Trial<'_> {
             seconds,
             anon,
             file,
+            own: before.anon,
+            curve: curve.finish(),
             limit,
             cache_added: cache.added(),
             // What was fetched after the last row came is for rows that nobody waited for.
@@ -177,13 +191,21 @@ struct CacheWatch<'a> {
     paths: &'a [PathBuf],
     before: Resident,
     peak: u64,
+    /// What was last seen, over what was there before.
+    last: Option<u64>,
     next: Instant,
 }
 
 impl<'a> CacheWatch<'a> {
     fn new(paths: &'a [PathBuf]) -> Self {
         let before = cached(paths);
-        Self { paths, before, peak: before.bytes().unwrap_or(0), next: Instant::now() }
+        Self {
+            paths,
+            before,
+            peak: before.bytes().unwrap_or(0),
+            last: before.bytes().map(|_| 0),
+            next: Instant::now(),
+        }
     }
 
     fn look(&mut self) {
@@ -194,7 +216,9 @@ impl<'a> CacheWatch<'a> {
 
     fn look_now(&mut self) {
         let began = Instant::now();
-        self.peak = self.peak.max(cached(self.paths).bytes().unwrap_or(0));
+        let now = cached(self.paths).bytes();
+        self.peak = self.peak.max(now.unwrap_or(0));
+        self.last = now.zip(self.before.bytes()).map(|(now, before)| now.saturating_sub(before));
         self.next = Instant::now() + began.elapsed() * CACHE_SHARE;
     }
 

@@ -2,6 +2,7 @@
 
 use crate::draw::{self, GREEN, Progress as Line};
 use crate::headerless::one_of;
+use crate::storage::StorageArgs;
 use crate::{Context, Failure};
 use lowtide::budget::{Budget, human};
 use lowtide::door::Door;
@@ -35,6 +36,8 @@ pub struct Args {
     /// How much memory to use, such as 64MiB
     #[arg(long, value_name = "SIZE", value_parser = lowtide::budget::parse_size)]
     budget: Option<u64>,
+    #[command(flatten)]
+    storage: StorageArgs,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -48,6 +51,7 @@ impl Args {
             dialect: self.format,
             shape: self.shape.clone(),
             budget: self.budget.map(Budget::new).transpose()?,
+            storage: self.storage.storage()?,
         })
     }
 }
@@ -68,7 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         }
     }
     if args.json {
-        println!("{:#}", Value::Array(answers));
+        say!("{:#}", Value::Array(answers));
     }
     if well { Ok(()) } else { Err(Failure::Said) }
 }
@@ -98,7 +102,7 @@ fn say(path: &Path, verified: &Verified) {
     if verified.findings.is_empty() {
         let (files, bytes) = (verified.files, human(verified.bytes));
         let noun = if files == 1 { "file" } else { "files" };
-        anstream::println!("{}: {GREEN}well{GREEN:#}: {files} {noun}, {bytes}", path.display());
+        say!("{}: {GREEN}well{GREEN:#}: {files} {noun}, {bytes}", path.display());
     }
 }
 
@@ -117,5 +121,5 @@ fn json(path: &Path, verified: &Verified) -> Value {
             json!({ "file": inside(path, file), "what": what.at(Door::Shell).to_string() })
         })
         .collect();
-    json!({ "path": path, "files": verified.files, "bytes": verified.bytes, "findings": findings })
+    json!({ "path": path.to_string_lossy(), "files": verified.files, "bytes": verified.bytes, "findings": findings })
 }

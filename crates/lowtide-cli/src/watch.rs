@@ -90,7 +90,7 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let files = Files::new(&wanted);
     for name in files.missing() {
         if !context.quiet {
-            anstream::eprintln!("note: {name}: no such file yet; it is watched from when it appears");
+            draw::remark(format_args!("note: {name}: no such file yet; it is watched from when it appears"));
         }
     }
     call::check(args)?;
@@ -102,7 +102,7 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         // The first look is what all later ones are compared with.
         sampler.sample();
         sampler.look_around();
-        anstream::eprintln!("watching process {pid} until it ends; Ctrl-C ends the watching");
+        draw::remark(format_args!("watching process {pid} until it ends; Ctrl-C ends the watching"));
     }
     let mut live = Live::new(!context.quiet && !args.no_chart, paint);
     let exit = watch(&child, root, &mut sampler, &mut live);
@@ -209,7 +209,7 @@ fn finish(
         let verdict = &recording.verdict;
         draw::error(&format!("memory is not flat: {}", verdict.word.as_str()));
         if context.quiet {
-            anstream::eprintln!("{}", verdict.sentence);
+            draw::remark(format_args!("{}", verdict.sentence));
         }
     }
     match code {

@@ -2,6 +2,7 @@
 //! `read_ahead_kb`, which decides what a fault on a cold map reads. All of it is for people: what the kernel
 //! does not tell is left out.
 
+use lowtide::budget::human;
 use lowtide::meter;
 use rustix::fs::{major, minor};
 use serde_json::{Value, json};
@@ -45,6 +46,22 @@ impl Machine {
             room: meter::room().bytes,
             disk: Disk::under(path),
         }
+    }
+
+    /// What a page says of it, the date last. The versions are those of Python and NumPy.
+    pub fn pairs(&self, versions: Option<&(String, String)>) -> Vec<(&'static str, String)> {
+        let unknown = || "unknown".to_owned();
+        let cores = if self.cores == 1 { "1 core".into() } else { format!("{} cores", self.cores) };
+        let versions = versions.map(|(python, numpy)| format!(", Python {python}, NumPy {numpy}"));
+        let memory = self.memory.map_or_else(unknown, human);
+        vec![
+            ("disk", self.disk.words()),
+            ("processor", format!("{}, {cores}", self.processor.clone().unwrap_or_else(unknown))),
+            ("memory", format!("{memory}, room for {}", human(self.room))),
+            ("kernel", format!("Linux {}", self.kernel.clone().unwrap_or_else(unknown))),
+            ("versions", format!("lowtide {}{}", env!("CARGO_PKG_VERSION"), versions.unwrap_or_default())),
+            ("measured", self.when.clone()),
+        ]
     }
 
     pub fn json(&self) -> Value {

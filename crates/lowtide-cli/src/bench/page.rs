@@ -4,6 +4,7 @@
 
 use super::report::{Figures, Kind, Report, Way, decimal, percent, whole};
 use super::subject::Unit;
+use crate::page;
 use lowtide::budget::human;
 use lowtide::meter::escape;
 use std::fmt::Write as _;
@@ -23,35 +24,25 @@ pub fn draw(report: &Report) -> String {
         Unit::Rows => ("rows", "Rows a second"),
         Unit::Windows => ("windows", "Windows a second"),
     };
-    fill(&[
-        ("PATH", escape(&subject.path)),
-        ("TITLE", escape(&format!("{name}, {}", subject.order.name()))),
-        ("SENTENCE", escape(&sentence)),
-        ("METHOD", escape(&[subject.words(), report.reading(), report.limits()].join("; "))),
-        ("BUDGET", human(subject.budget)),
-        ("UNIT", unit.into()),
-        ("RATE", rate.into()),
-        ("RATES", rates(report)),
-        ("PARTS", if report.partial().next().is_some() { PARTS.into() } else { String::new() }),
-        ("MEMORY", memory(report)),
-        ("TABLE", report.ways.iter().map(|way| line(report, way)).collect()),
-        ("MACHINE", machine(report)),
-        ("NOTES", notes(report)),
-    ])
-}
-
-/// Puts values into the template, in one walk: what a file's name says is never taken for a place.
-fn fill(values: &[(&str, String)]) -> String {
-    let mut page =
-        String::with_capacity(TEMPLATE.len() + values.iter().map(|(_, value)| value.len()).sum::<usize>());
-    let mut rest = TEMPLATE;
-    while let Some((before, place)) = rest.split_once("{{") {
-        let (name, after) = place.split_once("}}").unwrap_or((place, ""));
-        page.push_str(before);
-        page.extend(values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str()));
-        rest = after;
-    }
-    page + rest
+    let body = page::fill(
+        TEMPLATE,
+        &[
+            ("PATH", escape(&subject.path)),
+            ("TITLE", escape(&format!("{name}, {}", subject.order.name()))),
+            ("SENTENCE", escape(&sentence)),
+            ("METHOD", escape(&[subject.words(), report.reading(), report.limits()].join("; "))),
+            ("BUDGET", human(subject.budget)),
+            ("UNIT", unit.into()),
+            ("RATE", rate.into()),
+            ("RATES", rates(report)),
+            ("PARTS", if report.partial().next().is_some() { PARTS.into() } else { String::new() }),
+            ("MEMORY", memory(report)),
+            ("TABLE", report.ways.iter().map(|way| line(report, way)).collect()),
+            ("MACHINE", machine(report)),
+            ("NOTES", notes(report)),
+        ],
+    );
+    page::whole("lowtide bench", &format!("lowtide bench: {}", subject.path), "", &body)
 }
 
 /// The class of a way's name: references stand back.
@@ -158,27 +149,11 @@ fn line(report: &Report, way: &Way) -> String {
 }
 
 fn machine(report: &Report) -> String {
-    let machine = &report.machine;
-    let unknown = || "unknown".to_owned();
-    let cores = if machine.cores == 1 { "1 core".into() } else { format!("{} cores", machine.cores) };
-    let versions =
-        report.versions.as_ref().map(|(python, numpy)| format!(", Python {python}, NumPy {numpy}"));
-    let pairs = [
-        ("file", report.subject.path.clone()),
-        ("what", report.subject.shape.clone()),
-        ("disk", machine.disk.words()),
-        ("processor", format!("{}, {cores}", machine.processor.clone().unwrap_or_else(unknown))),
-        (
-            "memory",
-            format!("{}, room for {}", machine.memory.map_or_else(unknown, human), human(machine.room)),
-        ),
-        ("kernel", format!("Linux {}", machine.kernel.clone().unwrap_or_else(unknown))),
-        ("versions", format!("lowtide {}{}", env!("CARGO_PKG_VERSION"), versions.unwrap_or_default())),
-        ("settings", format!("budget {}, cache={:?}", human(report.subject.budget), report.cache)),
-        ("measured", machine.when.clone()),
-    ];
-    let lines = pairs.iter().map(|(name, value)| format!("    <dt>{name}</dt><dd>{}</dd>\n", escape(value)));
-    lines.collect::<Vec<_>>().concat()
+    let mut pairs = vec![("file", report.subject.path.clone()), ("what", report.subject.shape.clone())];
+    pairs.extend(report.machine.pairs(report.versions.as_ref()));
+    let settings = format!("budget {}, cache={:?}", human(report.subject.budget), report.cache);
+    pairs.insert(pairs.len() - 1, ("settings", settings));
+    page::pairs(&pairs)
 }
 
 fn notes(report: &Report) -> String {
@@ -191,16 +166,4 @@ fn notes(report: &Report) -> String {
     format!(
         "<section aria-labelledby=\"notes\">\n  <h2 id=\"notes\">Notes</h2>\n  <ul class=\"notes\">\n{notes}  </ul>\n</section>\n"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_cannot_become_markup_or_a_place() {
-        let page = fill(&[("PATH", escape("<b>\"{{TABLE}}&")), ("TABLE", "rows".into())]);
-        assert!(page.contains("&lt;b&gt;&quot;{{TABLE}}&amp;"));
-        assert_eq!(page.matches("{{").count(), 2, "the title and the heading, both the user's");
-    }
 }

@@ -157,6 +157,7 @@ impl Report {
     /// How the rows were read.
     pub fn reading(&self) -> String {
         let start = match self.start {
+            _ if self.subject.far => "by range requests",
             Start::Cold => "from a cold page cache, proven before each way",
             Start::Warm => "from a warm page cache",
             Start::AsFound => "with the page cache as it was found",
@@ -261,17 +262,18 @@ impl Report {
 
     /// The table, for people.
     pub fn print(&self) {
-        anstream::println!("{BOLD}{}{BOLD:#}: {}", self.subject.path, self.subject.words());
+        say!("{BOLD}{}{BOLD:#}: {}", self.subject.path, self.subject.words());
         draw::paragraph(&self.reading(), DIM);
-        draw::paragraph(&format!("{}; {}", self.limits(), self.machine.disk.words()), DIM);
-        anstream::println!();
+        let disk = if self.subject.far { String::new() } else { format!("; {}", self.machine.disk.words()) };
+        draw::paragraph(&format!("{}{disk}", self.limits()), DIM);
+        say!();
         let best = self.best();
         let rows: Vec<Vec<Cell>> =
             self.ways.iter().map(|way| self.line(way, best == Some(&way.name))).collect();
         let rate = format!("{}/s", self.subject.unit.name());
         let head = ["", &rate, "MB/s", "read/used", "RssAnon", "RssFile", "page cache", "pass"];
         let missing = draw::table_that_fits(&head, &rows, &[2, 3, 6, 4]);
-        anstream::println!();
+        say!();
         if let Some(sentence) = self.sentence() {
             draw::paragraph(&sentence, BOLD);
         }

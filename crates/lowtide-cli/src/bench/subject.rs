@@ -7,6 +7,7 @@ use crate::info::{Kind, kind};
 use lowtide::budget::{Budget, human};
 use lowtide::door::Door;
 use lowtide::format::{Container, Dialect, Dtype, Kind as Number, Order as Layout, shape_text};
+use lowtide::store::{Storage, is_url};
 use lowtide::{Error, Loader, LoaderOptions, Options, Result, Shuffle, TokenOptions, WindowOrder};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub struct Subject {
     pub chunk_bytes: u64,
     pub order: Order,
     pub budget: u64,
+    /// Whether it is in an object store.
+    pub far: bool,
     /// What the worker is told, except for the way.
     pub job: Value,
     /// What only this kind says about itself, for programs.
@@ -73,13 +76,17 @@ impl Unit {
 impl Subject {
     /// Opens what the user named and refuses what no way could do.
     pub fn open(args: &Args) -> Result<Self> {
-        match kind(&args.path, &args.headerless, args.format)? {
-            Kind::Array => Self::array(args),
-            Kind::Tokens => Self::tokens(args),
-        }
+        let storage = args.storage.storage()?;
+        let mut subject = match kind(&args.path, &args.headerless, args.format, &storage)? {
+            Kind::Array => Self::array(args, storage.clone())?,
+            Kind::Tokens => Self::tokens(args, storage.clone())?,
+        };
+        let options = storage.options().iter().map(|(word, value)| (word.clone(), value.clone().into()));
+        subject.job["storage_options"] = Value::Object(options.collect());
+        Ok(subject)
     }
 
-    fn array(args: &Args) -> Result<Self> {
+    fn array(args: &Args, storage: Storage) -> Result<Self> {
         let wrong = |what: &'static str, hint: &'static str| Err(Error::argument(what, hint));
         if args.batch_size.is_some() || args.block_size.is_some() {
             return wrong(
@@ -90,7 +97,7 @@ impl Subject {
         if args.order == Order::WithReplacement {
             return wrong("--order with_replacement is for token files", "shuffled or sequential");
         }
-        let mut options: Options = args.headerless.options()?;
+        let mut options: Options = args.headerless.options()?.storage(storage);
         if let Some(budget) = args.budget {
             options = options.budget(Budget::new(budget)?);
         }
@@ -137,18 +144,19 @@ impl Subject {
             chunk_bytes: chunk_rows * row,
             order: args.order,
             budget,
+            far: is_url(&args.path),
             job,
             json: json!({ "kind": "array", "dtype": array.dtype().to_string(), "shape": shape_text(array.shape()) }),
             warnings: Vec::new(),
         })
     }
 
-    fn tokens(args: &Args) -> Result<Self> {
+    fn tokens(args: &Args, storage: Storage) -> Result<Self> {
         if args.rows.is_some() {
             return Err(Error::argument("--rows is for arrays", "--batch-size is a batch of windows"));
         }
         let dtype = args.headerless.dtype()?;
-        let mut options = TokenOptions::new();
+        let mut options = TokenOptions::new().storage(storage);
         options = dtype.into_iter().fold(options, TokenOptions::dtype);
         options = args.format.into_iter().fold(options, TokenOptions::dialect);
         if let Some(budget) = args.budget {
@@ -169,8 +177,18 @@ impl Subject {
         let row = block_size as u64 * tokens.dtype().itemsize() as u64;
         let budget = tokens.budget().limit();
         let dialect = files.first().map_or("raw", |file| file.dialect.name());
-        let described: Vec<Value> =
-            files.iter().map(|file| json!([file.path, file.offset, file.tokens])).collect();
+        let described = files.iter().map(|file| {
+            // The ways run in other processes, which are told in JSON what to read.
+            let path = file.path.to_str().ok_or_else(|| {
+                let name = file.path.display();
+                Error::unsupported(
+                    format!("{name}: the name is not UTF-8"),
+                    "give it another name, or a link",
+                )
+            })?;
+            Ok(json!([path, file.offset, file.tokens]))
+        });
+        let described = described.collect::<Result<Vec<Value>>>()?;
         let job = json!({ "unit": Unit::Windows.name(), "order": args.order.name(), "chunk_rows": chunk_rows,
             "rows": rows, "row_bytes": row, "budget": budget, "block_size": block_size, "files": described,
             "dtype": tokens.dtype().numpy_str(), "given_dtype": dtype.map(Dtype::numpy_str),
@@ -193,6 +211,7 @@ impl Subject {
             chunk_bytes: chunk_rows * block_size as u64 * 16,
             order: args.order,
             budget,
+            far: is_url(&args.path),
             job,
             json: json!({ "kind": "tokens", "dtype": tokens.dtype().to_string(), "format": dialect, "tokens": tokens.len(),
                 "files": files.len(), "batch_size": batch_size, "block_size": block_size }),
@@ -230,7 +249,10 @@ impl Subject {
             Unit::Rows => "chunks",
             Unit::Windows => "batches",
         };
-        format!("{} {chunks} of {} {}", self.order.name(), thousands(self.chunk_rows), self.unit.name())
+        // Of an object the orders are what is compared.
+        let order = if self.far { "" } else { self.order.name() };
+        let words = format!("{order} {chunks} of {} {}", thousands(self.chunk_rows), self.unit.name());
+        words.trim_start().to_owned()
     }
 }
 

@@ -22,6 +22,13 @@ PERMUTED = 1 << 24
 READY = 0.05
 # How far it was is noted so many times.
 MARKS = 64
+# Of an object store the ways are orders: what each is called, and what it is.
+FAR = {
+    "exact": "shuffled",
+    "blocks": "shuffled",
+    "sequential": "sequential",
+    "with_replacement": "with_replacement",
+}
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 warnings.simplefilter("ignore")  # what a file looks like is said once, by whoever started us
@@ -92,10 +99,13 @@ class Lowtide:
         """One pass."""
         if self.array is None:
             described = {key: job[key] for key in ("dtype", "shape", "offset")} if job["raw"] else {}
-            settings = {key: job[key] for key in ("cache", "budget")}
-            self.array = lowtide.open(path, access=way, **settings, **described)
-        if order == "shuffled":
-            self.it = self.array.shuffled(rows_per_chunk, seed=1, epoch=epoch, rank=0, world_size=1)
+            settings = {key: job[key] for key in ("cache", "budget", "storage_options")}
+            self.array = lowtide.open(path, access="auto" if way in FAR else way, **settings, **described)
+        if FAR.get(way, order) == "shuffled":
+            blocks = "auto" if way == "blocks" else None
+            self.it = self.array.shuffled(
+                rows_per_chunk, seed=1, epoch=epoch, rank=0, world_size=1, blocks=blocks
+            )
         else:
             self.it = self.array.chunks(rows_per_chunk)
         return self.it
@@ -180,11 +190,11 @@ class Loader:
         """One pass: the loader goes on with the next epoch by itself."""
         if self.loader is None:
             described = {"dtype": job["given_dtype"], "format": job["format"]}
-            settings = {key: job[key] for key in ("cache", "budget")}
-            tokens = lowtide.tokens(path, access=way, **settings, **described)
-            self.loader = tokens.loader(
-                rows_per_chunk, job["block_size"], order=order, seed=1, rank=0, world_size=1
-            )
+            settings = {key: job[key] for key in ("cache", "budget", "storage_options")}
+            tokens = lowtide.tokens(path, access="auto" if way in FAR else way, **settings, **described)
+            blocks = "auto" if way == "blocks" else None
+            how = {"order": FAR.get(way, order), "seed": 1, "rank": 0, "world_size": 1, "blocks": blocks}
+            self.loader = tokens.loader(rows_per_chunk, job["block_size"], **how)
         for x, _ in self.loader:
             yield x
 

@@ -5,6 +5,7 @@ use crate::draw::{self, BOLD, Cell, RED};
 use crate::trial::Outcome;
 use anstyle::Style;
 use lowtide::budget::human;
+use lowtide::meter::Sample;
 use lowtide::meter::words::duration;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -19,6 +20,10 @@ pub struct Side {
     pub anon: u64,
     pub file: u64,
     pub cache: Option<u64>,
+    /// What the interpreter had when it was ready.
+    pub own: u64,
+    /// Memory over time, as far as it was added.
+    pub curve: Vec<Sample>,
 }
 
 /// How much memory a side could have, everything included.
@@ -43,27 +48,52 @@ pub struct Story {
 
 impl Side {
     pub fn new(name: &'static str, outcome: &Outcome) -> Self {
-        let Outcome { rows, seconds, anon, file, cache_added, .. } = *outcome;
-        Self { name, rows, seconds, anon, file, cache: cache_added }
+        let Outcome { rows, seconds, anon, file, cache_added, own, .. } = *outcome;
+        Self { name, rows, seconds, anon, file, cache: cache_added, own, curve: outcome.curve.clone() }
     }
 
     /// Rows a second.
     pub fn rate(&self) -> f64 {
         self.rows as f64 / self.seconds.max(1e-9)
     }
+
+    pub fn json(&self) -> Value {
+        let column = |pick: fn(&Sample) -> Value| self.curve.iter().map(pick).collect::<Value>();
+        json!({ "name": self.name, "rows": self.rows, "seconds": self.seconds, "rows_per_second": self.rate(),
+            "added_anon_bytes": self.anon, "added_file_bytes": self.file, "added_cache_bytes": self.cache,
+            "own_anon_bytes": self.own,
+            "curve": { "seconds": column(|at| ((at.seconds * 1e3).round() / 1e3).into()),
+                "added_anon_bytes": column(|at| at.anon.into()), "added_file_bytes": column(|at| at.file.into()),
+                "added_cache_bytes": column(|at| at.cache.into()) } })
+    }
+}
+
+impl Limit {
+    /// How much it is, where there is one.
+    pub fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Given(bytes) | Self::Found(bytes) => Some(*bytes),
+            Self::Ample(_) => None,
+        }
+    }
+
+    /// The same for people.
+    pub fn memory(&self) -> Option<String> {
+        self.bytes().map(human)
+    }
 }
 
 impl Story {
-    fn rows(&self) -> u64 {
+    pub fn rows(&self) -> u64 {
         self.bytes / ROW
     }
 
-    fn finished(&self, side: &Side) -> bool {
+    pub fn finished(&self, side: &Side) -> bool {
         side.rows >= self.rows()
     }
 
     /// The time of a whole pass: measured, or at the rate of the part that was.
-    fn pass(&self, side: &Side) -> f64 {
+    pub fn pass(&self, side: &Side) -> f64 {
         side.seconds * self.rows() as f64 / side.rows.max(1) as f64
     }
 
@@ -91,7 +121,7 @@ impl Story {
                 format!(
                     "In {} of memory, Lowtide {ours}; np.memmap {theirs}: {}.",
                     human(*bytes),
-                    self.times()
+                    multiple(self.factor())
                 )
             }
             Limit::Ample(_) => format!(
@@ -99,18 +129,6 @@ impl Story {
                 human(lowtide.anon + lowtide.file),
                 human(held.anon + held.file),
             ),
-        }
-    }
-
-    /// The factor, in three figures: a disk does not repeat itself better.
-    fn times(&self) -> String {
-        match self.factor() {
-            n if n >= 99.95 => {
-                let unit = 10_f64.powf((n.log10() - 2.0).floor());
-                format!("{} ×", draw::thousands(rounded((n / unit).round() * unit)))
-            }
-            n if n >= 9.95 => format!("{n:.0} ×"),
-            n => format!("{n:.1} ×"),
         }
     }
 
@@ -135,10 +153,10 @@ impl Story {
             .sides
             .iter()
             .map(|side| {
-                json!({ "name": side.name, "rows": side.rows, "seconds": side.seconds,
-                    "rows_per_second": side.rate(), "finished": self.finished(side),
-                    "pass_seconds": self.pass(side), "added_anon_bytes": side.anon,
-                    "added_file_bytes": side.file, "added_cache_bytes": side.cache })
+                let mut way = side.json();
+                way["finished"] = self.finished(side).into();
+                way["pass_seconds"] = self.pass(side).into();
+                way
             })
             .collect();
         json!({ "bytes": self.bytes, "row_bytes": ROW, "rows": self.rows(),
@@ -151,31 +169,39 @@ impl Story {
         let rows: Vec<Vec<Cell>> = self.sides.iter().map(|side| self.line(side)).collect();
         let head = ["", "rows/s", "a whole pass", "RssAnon", "RssFile", "page cache"];
         draw::table_that_fits(&head, &rows, &[5, 3]);
-        anstream::println!();
-        for side in self.sides.iter().filter(|side| !self.finished(side)) {
-            let share = 100.0 * side.rows as f64 / self.rows() as f64;
-            draw::note(&format!(
-                "* {}: {} rows in {:.0} s, {share:.2} % of a pass; the rest at the same rate",
-                side.name,
-                draw::thousands(side.rows),
-                side.seconds
-            ));
+        say!();
+        for note in self.notes(read_ahead_kb) {
+            draw::note(&note);
         }
-        draw::note(
+        say!();
+        draw::paragraph(&self.sentence(), BOLD);
+    }
+
+    /// What has to be known to read the table.
+    pub fn notes(&self, read_ahead_kb: Option<u64>) -> Vec<String> {
+        let unfinished = self.sides.iter().filter(|side| !self.finished(side));
+        let mut notes: Vec<String> = unfinished
+            .map(|side| {
+                let share = 100.0 * side.rows as f64 / self.rows() as f64;
+                let rows = draw::thousands(side.rows);
+                let (name, seconds) = (side.name, side.seconds);
+                format!("* {name}: {rows} rows in {seconds:.0} s, {share:.2} % of a pass; the rest at the same rate")
+            })
+            .collect();
+        notes.push(
             "memory is what the kernel counts, the most that was added. RssAnon: the process's own. RssFile: pages \
              of the file mapped into it, which Slurm counts. Page cache: what the kernel keeps of the file, which \
-             Kubernetes counts",
+             Kubernetes counts"
+                .into(),
         );
-        if let Some(excuse) = self.excuse() {
-            draw::note(&excuse);
-        } else if let Some(kib) = read_ahead_kb {
-            draw::note(&format!(
+        notes.extend(self.excuse().or_else(|| {
+            let kib = read_ahead_kb?;
+            Some(format!(
                 "a row that is not in memory makes the kernel read around it for np.memmap, as far as the disk's \
                  read_ahead_kb says: {kib} here. The less that is, the less np.memmap crawls"
-            ));
-        }
-        anstream::println!();
-        draw::paragraph(&self.sentence(), BOLD);
+            ))
+        }));
+        notes
     }
 
     fn line(&self, side: &Side) -> Vec<Cell> {
@@ -192,8 +218,20 @@ impl Story {
     }
 }
 
+/// A factor, in three figures: a disk does not repeat itself better.
+pub fn multiple(factor: f64) -> String {
+    match factor {
+        n if n >= 99.95 => {
+            let unit = 10_f64.powf((n.log10() - 2.0).floor());
+            format!("{} ×", draw::thousands(rounded((n / unit).round() * unit)))
+        }
+        n if n >= 9.95 => format!("{n:.0} ×"),
+        n => format!("{n:.1} ×"),
+    }
+}
+
 /// A time for people: `4.2 s`, `19 s`, `5 h 6 min`.
-fn time(seconds: f64) -> String {
+pub fn time(seconds: f64) -> String {
     if seconds < 9.95 {
         format!("{seconds:.1} s")
     } else {
@@ -214,7 +252,7 @@ mod tests {
     const ALL: u64 = GIB / ROW;
 
     fn side(name: &'static str, rows: u64, seconds: f64) -> Side {
-        Side { name, rows, seconds, anon: 1 << 20, file: 2 << 20, cache: None }
+        Side { name, rows, seconds, anon: 1 << 20, file: 2 << 20, cache: None, own: 0, curve: Vec::new() }
     }
 
     fn story(limit: Limit, held: (u64, f64), lowtide: (u64, f64)) -> Story {

@@ -1,7 +1,7 @@
 //! What there is to say about an array.
 
-use super::here::Here;
-use super::{Answer, common};
+use super::here::{self, Here};
+use super::{Answer, absolute, common};
 use crate::draw::thousands;
 use crate::headerless::is_integer;
 use lowtide::budget::human;
@@ -47,9 +47,12 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
     if let Some(advice) = predicted.and_then(|predicted| predicted.advice()) {
         pairs.push(("slow", advice));
     }
+    let bills = [("sequential", Visit::Sequential), ("blocks", Visit::Blocks), ("exact", Visit::Shuffled)];
+    let bills = here::bills(&array, &bills)?;
+    pairs.extend(bills.iter().map(|(_, words, _)| ("requests", words.clone())));
     let title = match array.files() {
         None => array.path().display().to_string(),
-        Some(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string(),
+        Some(_) => absolute(path).display().to_string(),
     };
     let mut json = json!({
         "path": title,
@@ -65,6 +68,7 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
         "bytes": array.nbytes(),
         "can_be_tokens": are_tokens(&array),
         "files": array.files().map_or(1, <[_]>::len),
+        "requests": here::bills_json(&bills),
         "predicted_seconds": predicted.map(|Predicted { exact, scratch, blocks }| json!({
             "exact": exact.as_secs_f64(),
             "scratch": scratch.as_secs_f64(),
@@ -79,6 +83,9 @@ pub(super) fn look(path: &Path, options: Options) -> Result<Answer> {
 
 /// What of its files is in the page cache.
 fn cached(array: &Array) -> Resident {
+    if array.is_remote() {
+        return Resident::Bytes(0); // nothing of an object is
+    }
     let Some(files) = array.files() else { return meter::cache::of_path(array.path()) };
     let mut sum = 0;
     for file in files {

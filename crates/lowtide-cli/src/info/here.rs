@@ -2,10 +2,31 @@
 
 use crate::bench::machine::Disk;
 use lowtide::store::Engine;
-use lowtide::{Array, Result, sys};
+use lowtide::{Array, Bill, Result, Visit, sys};
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
+
+/// What a pass takes in an object store, in each of these orders: nothing where it is in files.
+pub(super) fn bills(
+    array: &Array,
+    orders: &[(&'static str, Visit)],
+) -> Result<Vec<(&'static str, String, Bill)>> {
+    let one = |&(name, visit): &(&'static str, Visit)| {
+        let bill = array.bill(visit)?;
+        Ok(bill.map(|bill| (name, format!("{name}: {}", bill.words()), bill)))
+    };
+    orders.iter().filter_map(|order| one(order).transpose()).collect()
+}
+
+pub(super) fn bills_json(bills: &[(&'static str, String, Bill)]) -> Value {
+    let one = |(name, _, bill): &(&'static str, String, Bill)| {
+        let numbers =
+            json!({ "requests": bill.requests.ceil(), "bytes": bill.bytes, "dollars": bill.dollars() });
+        ((*name).to_owned(), numbers)
+    };
+    if bills.is_empty() { Value::Null } else { Value::Object(bills.iter().map(one).collect()) }
+}
 
 /// What can be done here.
 #[derive(Debug)]
@@ -30,11 +51,24 @@ enum Told {
 impl Here {
     /// The kernel, and the filesystem under an array; of many files, under the first.
     pub(super) fn at(array: &Array) -> Result<Self> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        let kernel = release.ok().map(|text| text.trim().to_owned());
+        if array.is_remote() {
+            let (filesystem, io_uring) =
+                (Some("an object store".into()), Engine::available() == Engine::Uring);
+            return Ok(Self {
+                kernel,
+                filesystem,
+                io_uring,
+                direct: None,
+                dontcache: false,
+                cachestat: Told::No,
+            });
+        }
         let source = array.source()?;
         let unbuffered = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(source.path());
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
         Ok(Self {
-            kernel: release.ok().map(|text| text.trim().to_owned()),
+            kernel,
             filesystem: Disk::under(source.path()).filesystem,
             io_uring: Engine::available() == Engine::Uring,
             direct: unbuffered.ok().and_then(|file| sys::direct_alignment(&file)),

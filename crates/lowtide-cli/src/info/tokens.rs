@@ -1,8 +1,8 @@
 //! What there is to say about a stream of tokens. Documents are counted by an index; by a scan only where that is
 //! asked for.
 
-use super::here::Here;
-use super::{Answer, Args, common, show};
+use super::here::{self, Here};
+use super::{Answer, Args, absolute, common, show};
 use crate::draw::{self, thousands};
 use lowtide::budget::human;
 use lowtide::door::Door;
@@ -21,17 +21,17 @@ use std::path::Path;
 const BLOCK: usize = 1024;
 
 pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
-    let mut options = TokenOptions::new();
+    let mut options = TokenOptions::new().storage(args.storage.storage()?);
     options = args.headerless.dtype()?.into_iter().fold(options, TokenOptions::dtype);
     options = args.format.into_iter().fold(options, TokenOptions::dialect);
     options = args.end_of_text.into_iter().fold(options, TokenOptions::end_of_text);
     options = args.split.iter().fold(options, TokenOptions::split);
     let tokens = options.open([path])?;
     let files = tokens.files();
-    let cached = cached(files);
+    let cached = if tokens.array().is_remote() { Resident::Bytes(0) } else { cached(files) };
     let access = ways(&tokens)?;
     let here = Here::at(tokens.array())?;
-    let name = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let name = absolute(path);
     let dialect = files.first().map_or(Dialect::Raw, |file| file.dialect);
     let (documents, by, unknown) = match documents(&tokens, quiet) {
         Ok(Some((documents, by))) => (Some(documents), by, None),
@@ -60,10 +60,12 @@ pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     ];
     pairs.extend(tokens.prepared().into_iter().flat_map(made));
     pairs.extend(shared_pairs);
+    let bills = here::bills(tokens.array(), &[("sequential", Visit::Sequential)])?;
+    pairs.extend(bills.iter().map(|(_, words, _)| ("requests", words.clone())));
     let warnings: Vec<String> =
         tokens.warnings().iter().map(|warning| warning.at(Door::Shell).to_string()).collect();
     let mut json = json!({
-        "path": name,
+        "path": name.to_string_lossy(),
         "kind": "tokens",
         "format": dialect.name(),
         "dtype": tokens.dtype().name(),
@@ -74,6 +76,7 @@ pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
         "files": files.len(),
         "bytes": tokens.array().nbytes(),
         "block_size": BLOCK,
+        "requests": here::bills_json(&bills),
         "warnings": warnings,
         "prepared": tokens.prepared().map(made_json),
         "shown": show::json(&shown),
@@ -120,7 +123,7 @@ fn made_json(Prepared { folder, manifest, split }: &Prepared) -> Value {
         })
     };
     json!({
-        "folder": folder,
+        "folder": folder.to_string_lossy(),
         "split": split,
         "tokenizer": manifest.tokenizer,
         "splits": manifest.splits.iter().map(one).collect::<Vec<_>>(),
