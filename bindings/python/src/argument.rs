@@ -1,7 +1,8 @@
-//! Arguments that are words, shapes and paths: what is said of a wrong one names it and lists what is allowed.
+//! Arguments that are words, flags, shapes and paths: what is said of a wrong one names it and lists what is allowed.
 
 use crate::error::raise;
 use lowtide::Error;
+use lowtide::store::is_url;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -36,6 +37,14 @@ impl Word {
             }
         }
     }
+
+    /// As the argument `name`, of which any text is good.
+    pub fn text(self, name: &str) -> PyResult<String> {
+        match self {
+            Self::Said(text) => Ok(text),
+            Self::Other(shown) => Err(PyTypeError::new_err(format!("{name}={shown} must be a str"))),
+        }
+    }
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Word {
@@ -46,6 +55,35 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Word {
             Ok(word) => Self::Said(word.to_str()?.to_owned()),
             Err(_) => Self::Other(shown(&given)?),
         })
+    }
+}
+
+/// `True` or `False` (NumPy's too), or whatever was given instead, as Python shows it.
+#[derive(Debug)]
+pub enum Flag {
+    Said(bool),
+    Other(String),
+}
+
+impl Flag {
+    /// The defaults of arguments.
+    pub const ON: Self = Self::Said(true);
+    pub const OFF: Self = Self::Said(false);
+
+    /// What it means as the argument `name`.
+    pub fn parse(self, name: &str) -> PyResult<bool> {
+        match self {
+            Self::Said(flag) => Ok(flag),
+            Self::Other(shown) => Err(PyTypeError::new_err(format!("{name}={shown} must be True or False"))),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Flag {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        given.extract().map_or_else(|_: PyErr| Ok(Self::Other(shown(&given)?)), |flag| Ok(Self::Said(flag)))
     }
 }
 
@@ -64,11 +102,39 @@ pub fn shape(given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     }
 }
 
-/// A path as people write it: `~` is their home. Bytes are paths too.
+/// A path as people write it: `~` is their home. Bytes are paths too. `pathlib` makes one slash of the two in an address.
 pub fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let os = given.py().import("os")?;
     let name = os.call_method1("fsdecode", (given,))?;
-    os.getattr("path")?.call_method1("expanduser", (name,))?.extract()
+    let path: PathBuf = os.getattr("path")?.call_method1("expanduser", (name,))?.extract()?;
+    let address =
+        path.to_str().and_then(|text| text.split_once(":/")).filter(|(_, rest)| !rest.starts_with('/'));
+    if let Some((scheme, rest)) = address
+        && !given.is_instance_of::<PyString>()
+    {
+        let address = PathBuf::from(format!("{scheme}://{rest}"));
+        if is_url(&address) {
+            return Ok(address);
+        }
+    }
+    Ok(path)
+}
+
+/// A name as Python gets it: a `pathlib.Path`, or a `str` where it is an address.
+pub struct Name(pub PathBuf);
+
+impl<'py> IntoPyObject<'py> for Name {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if is_url(&self.0) {
+            Ok(self.0.into_os_string().into_pyobject(py)?.into_any())
+        } else {
+            Ok(self.0.into_pyobject(py)?.into_any())
+        }
+    }
 }
 
 /// One path, or several, of what is called `noun` in messages.
@@ -109,7 +175,7 @@ fn no_path(given: &Bound<'_, PyAny>, noun: &str) -> PyErr {
 }
 
 /// As Python shows it, in at most 60 characters.
-fn shown(given: &Bound<'_, PyAny>) -> PyResult<String> {
+pub fn shown(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let whole = given.repr()?.to_string();
     let mut short: String = whole.chars().take(60).collect();
     if short.len() < whole.len() {

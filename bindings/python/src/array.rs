@@ -1,13 +1,14 @@
 //! `lowtide.Array`.
 
+use crate::argument::{Flag, Name, Word};
 use crate::batch::{self, Out};
 use crate::chunk_shape::ChunksMethod;
 use crate::chunks::{self, Chunks};
 use crate::error::{raise, unlocked};
 use crate::index::{self, Mode, Selected};
-use crate::number::{Number, optional};
+use crate::number::{Number, Real, optional};
 use crate::open::{AS_TYPE, CUTS, FILES, FINGERPRINT, sent};
-use crate::{budget, dtype, fold, notebook, parts};
+use crate::{budget, dtype, fold, notebook, parts, storage};
 use lowtide::format::{Container, Order};
 use lowtide::order::Cut;
 use lowtide::{Access, Axis};
@@ -60,9 +61,8 @@ impl Array {
         arguments.set_item("cache", inner.cache().name())?;
         arguments.set_item("budget", inner.budget().limit())?;
         arguments.set_item("npy", matches!(layout.container, Container::Npy { .. }))?;
-        match inner.files() {
-            None => arguments.set_item("size", inner.source().map_err(raise)?.len())?,
-            Some(files) => arguments.set_item(FILES, files.iter().map(sent).collect::<Vec<_>>())?,
+        if inner.files().is_none() {
+            arguments.set_item("size", inner.file_len().map_err(raise)?)?;
         }
         Ok(Self { descr, arguments: arguments.unbind(), inner })
     }
@@ -70,6 +70,16 @@ impl Array {
     /// What is in the file may change at any time, and that is meant: a copy does not ask.
     pub fn never_compare(&self, py: Python<'_>) -> PyResult<()> {
         self.arguments.bind(py).set_item(FINGERPRINT, py.None())
+    }
+
+    /// How object stores are reached, for a pickle.
+    pub fn keep_options(
+        &self,
+        py: Python<'_>,
+        storage: &lowtide::store::Storage,
+        cache_size: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        storage::keep(storage, cache_size, self.arguments.bind(py))
     }
 
     /// An array that was made from this one: a part of it.
@@ -155,23 +165,30 @@ type Reduction<'a, 'py> = (
     Option<&'a Bound<'py, PyAny>>,
     Option<&'a Bound<'py, PyAny>>,
     Option<&'a Bound<'py, PyAny>>,
-    bool,
-    Option<f64>,
+    Flag,
+    Option<Real>,
 );
 
 fn reduced<'py>(array: &Bound<'py, Array>, asked: Reduction<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     let (name, axis, dtype, out, keepdims, ddof) = asked;
+    let keepdims = keepdims.parse("keepdims")?;
+    let ddof = ddof.map(|number| number.named("ddof")).transpose()?;
     let reduce = array.py().import("lowtide._reduce")?.getattr("reduce")?;
     reduce.call1((array, name, axis, dtype, out, keepdims, ddof))
 }
 
-/// Warns of mapped access without our SIGBUS handler in place: a file that is cut would end the process.
+/// Warns of mapped access without our SIGBUS handler in place: a file that is cut would end the process. And of a local
+/// cache that cannot keep what comes: each epoch would be fetched again, and nobody would know why it takes so long.
 pub fn warn_unguarded(py: Python<'_>, array: &lowtide::Array) -> PyResult<()> {
     if lowtide::store::sigbus::unguarded(array.access()) {
         let message =
             c"another SIGBUS handler has replaced Lowtide's: a file that is truncated while it is read \
             through a map may end the process; access=\"read\" is safe";
         PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), message, 1)?; // we have no frame: 1 is the caller
+    }
+    if let Some(trouble) = array.cache_trouble() {
+        let message = std::ffi::CString::new(trouble)?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)?;
     }
     Ok(())
 }
@@ -243,17 +260,17 @@ impl Array {
         self.inner.dtype().itemsize()
     }
 
-    /// The file, as an absolute path; of several, the first.
+    /// The file, as an absolute path; of several, the first. An object's address is a str.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.inner.path().to_owned()
+    fn path(&self) -> Name {
+        Name(self.inner.path().to_owned())
     }
 
     /// The files, in the order of the rows, as absolute paths.
     #[getter]
     fn files<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match self.inner.files() {
-            Some(files) => PyTuple::new(py, files.iter().map(|file| file.path.clone())),
+            Some(files) => PyTuple::new(py, files.iter().map(|file| Name(file.path.clone()))),
             None => PyTuple::new(py, [self.path()]),
         }
     }
@@ -344,16 +361,16 @@ impl Array {
     ///     >>> labels.take([1001], mode="wrap")
     ///     array([1])
     #[pyo3(text_signature = "($self, rows, axis=0, out=None, mode='raise')")]
-    #[pyo3(signature = (rows, axis=Some(0), out=None, mode="raise"))]
+    #[pyo3(signature = (rows, axis=Some(0), out=None, mode=Word::said("raise")))]
     fn take<'py>(
         &self,
         py: Python<'py>,
         rows: &Bound<'py, PyAny>,
         axis: Option<isize>,
         out: Option<&Bound<'py, PyAny>>,
-        mode: &str,
+        mode: Word,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (shape, mode) = (self.inner.shape(), Mode::from_word(mode)?);
+        let (shape, mode) = (self.inner.shape(), Mode::from_word(&mode.text("mode")?)?);
         let ndim = shape.len().cast_signed();
         let Some(axis) = axis else {
             let order = self.inner.layout().order;
@@ -476,7 +493,7 @@ impl Array {
     ///     >>> a[:10].dtype, next(a.shuffled(100, seed=0)).dtype
     ///     (dtype('float64'), dtype('float64'))
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
-        self.cast(py, dtype::from_python(dtype)?)
+        self.cast(py, dtype::from_python(dtype, "dtype")?)
     }
 
     /// Gives the sum of elements in one pass inside the budget: NumPy's answer, to rounding.
@@ -497,13 +514,13 @@ impl Array {
     ///     >>> labels = lowtide.open("labels.npy")
     ///     >>> labels.sum()
     ///     np.int64(499500)
-    #[pyo3(signature = (axis=None, dtype=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, *, keepdims=False)")]
+    #[pyo3(signature = (axis=None, dtype=None, out=None, *, keepdims=Flag::OFF), text_signature = "($self, axis=None, dtype=None, out=None, *, keepdims=False)")]
     fn sum<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Bound<'py, PyAny>>,
         dtype: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        keepdims: bool,
+        keepdims: Flag,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("sum", axis, dtype, out, keepdims, None))
     }
@@ -526,13 +543,13 @@ impl Array {
     ///     >>> labels = lowtide.open("labels.npy")
     ///     >>> labels.mean()
     ///     np.float64(499.5)
-    #[pyo3(signature = (axis=None, dtype=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, *, keepdims=False)")]
+    #[pyo3(signature = (axis=None, dtype=None, out=None, *, keepdims=Flag::OFF), text_signature = "($self, axis=None, dtype=None, out=None, *, keepdims=False)")]
     fn mean<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Bound<'py, PyAny>>,
         dtype: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        keepdims: bool,
+        keepdims: Flag,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("mean", axis, dtype, out, keepdims, None))
     }
@@ -556,14 +573,14 @@ impl Array {
     ///     >>> labels = lowtide.open("labels.npy")
     ///     >>> labels.var()
     ///     np.float64(83333.25)
-    #[pyo3(signature = (axis=None, dtype=None, out=None, ddof=0.0, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, ddof=0, *, keepdims=False)")]
+    #[pyo3(signature = (axis=None, dtype=None, out=None, ddof=Real::Fits(0.0), *, keepdims=Flag::OFF), text_signature = "($self, axis=None, dtype=None, out=None, ddof=0, *, keepdims=False)")]
     fn var<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Bound<'py, PyAny>>,
         dtype: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        ddof: f64,
-        keepdims: bool,
+        ddof: Real,
+        keepdims: Flag,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("var", axis, dtype, out, keepdims, Some(ddof)))
     }
@@ -587,14 +604,14 @@ impl Array {
     ///     >>> labels = lowtide.open("labels.npy")
     ///     >>> labels.std()
     ///     np.float64(288.6749902572095)
-    #[pyo3(signature = (axis=None, dtype=None, out=None, ddof=0.0, *, keepdims=false), text_signature = "($self, axis=None, dtype=None, out=None, ddof=0, *, keepdims=False)")]
+    #[pyo3(signature = (axis=None, dtype=None, out=None, ddof=Real::Fits(0.0), *, keepdims=Flag::OFF), text_signature = "($self, axis=None, dtype=None, out=None, ddof=0, *, keepdims=False)")]
     fn std<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Bound<'py, PyAny>>,
         dtype: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        ddof: f64,
-        keepdims: bool,
+        ddof: Real,
+        keepdims: Flag,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("std", axis, dtype, out, keepdims, Some(ddof)))
     }
@@ -616,12 +633,12 @@ impl Array {
     ///     >>> labels = lowtide.open("labels.npy")
     ///     >>> labels.min()
     ///     np.int64(0)
-    #[pyo3(signature = (axis=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, out=None, *, keepdims=False)")]
+    #[pyo3(signature = (axis=None, out=None, *, keepdims=Flag::OFF), text_signature = "($self, axis=None, out=None, *, keepdims=False)")]
     fn min<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        keepdims: bool,
+        keepdims: Flag,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("min", axis, None, out, keepdims, None))
     }
@@ -643,12 +660,12 @@ impl Array {
     ///     >>> labels = lowtide.open("labels.npy")
     ///     >>> labels.max()
     ///     np.int64(999)
-    #[pyo3(signature = (axis=None, out=None, *, keepdims=false), text_signature = "($self, axis=None, out=None, *, keepdims=False)")]
+    #[pyo3(signature = (axis=None, out=None, *, keepdims=Flag::OFF), text_signature = "($self, axis=None, out=None, *, keepdims=False)")]
     fn max<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        keepdims: bool,
+        keepdims: Flag,
     ) -> PyResult<Bound<'py, PyAny>> {
         reduced(slf, ("max", axis, None, out, keepdims, None))
     }
@@ -704,7 +721,7 @@ impl Array {
     #[pyo3(
         text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False, scratch=None)"
     )]
-    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false, scratch=None))]
+    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=Flag::OFF, rank=None, world_size=None, blocks=None, with_rows=Flag::OFF, drop_last=Flag::OFF, scratch=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn shuffled(
         slf: &Bound<'_, Self>,
@@ -712,18 +729,19 @@ impl Array {
         seed: Option<Number>,
         epoch: Number,
         start: Number,
-        repeat: bool,
+        repeat: Flag,
         rank: Option<Number>,
         world_size: Option<Number>,
         blocks: Option<&Bound<'_, PyAny>>,
-        with_rows: bool,
-        drop_last: bool,
+        with_rows: Flag,
+        drop_last: Flag,
         scratch: Option<PathBuf>,
     ) -> PyResult<Chunks> {
         let py = slf.py();
         let shuffle =
             chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last, scratch)?;
-        let yields = if with_rows { chunks::Yields::RowsAndArray } else { chunks::Yields::Array };
+        let yields =
+            if with_rows.parse("with_rows")? { chunks::Yields::RowsAndArray } else { chunks::Yields::Array };
         chunks::shuffled(slf, std::slice::from_ref(slf), yields, rows, shuffle)
     }
 
@@ -788,7 +806,7 @@ impl Array {
 
     /// For torch's `DataLoader`, which asks for the rows of a batch at once: as a list, read together.
     fn __getitems__<'py>(&self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
-        self.take(py, rows, Some(0), None, "raise")?
+        self.take(py, rows, Some(0), None, Word::said("raise"))?
             .try_iter()?
             .collect::<PyResult<Vec<_>>>()
             .and_then(|rows| PyList::new(py, rows))
@@ -816,15 +834,15 @@ impl Array {
 
     /// Pickles as the path, the settings and what the file is, never as data.
     #[allow(clippy::type_complexity)] // what pickle wants: a function and its arguments
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Bound<'py, PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Name, Bound<'py, PyDict>))> {
         let reopen = py.import("lowtide._lowtide")?.getattr("_reopen")?;
         let arguments = self.arguments.bind(py).copy()?;
+        if let Some(files) = self.inner.files() {
+            arguments.set_item(FILES, files.iter().map(sent).collect::<Vec<_>>())?;
+        }
         if !arguments.contains(FINGERPRINT)? && !self.inner.is_closed() {
             arguments.set_item(FINGERPRINT, unlocked(py, |_| self.inner.whole().fingerprint())?)?;
         }
-        Ok((reopen, (self.inner.path().to_owned(), arguments)))
+        Ok((reopen, (self.path(), arguments)))
     }
 }

@@ -1,7 +1,9 @@
 //! `lowtide.Budget`, and sizes as people write them.
 
+use crate::argument::shown;
 use crate::error::raise;
-use pyo3::exceptions::PyTypeError;
+use crate::number::Number;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 /// A limit in bytes that several arrays can share.
@@ -31,7 +33,7 @@ pub struct Budget(pub lowtide::Budget);
 impl Budget {
     #[new]
     fn new(limit: &Bound<'_, PyAny>) -> PyResult<Self> {
-        lowtide::Budget::new(size(limit)?).map(Self).map_err(raise)
+        lowtide::Budget::new(size(limit, "limit")?).map(Self).map_err(raise)
     }
 
     /// The limit in bytes.
@@ -56,16 +58,23 @@ impl Budget {
     }
 }
 
-/// A number of bytes, or a text such as `"64MiB"`.
-fn size(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+/// The argument `name`: a number of bytes, or a text such as `"64MiB"`.
+pub fn size(given: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
     if let Ok(text) = given.extract::<String>() {
-        return lowtide::budget::parse_size(&text).map_err(raise);
+        // The message begins with the text in quotes.
+        let named = |error| PyValueError::new_err(format!("{name}={error}"));
+        return lowtide::budget::parse_size(&text).map_err(named);
     }
-    given.extract::<u64>().map_err(|_| {
-        let shown = given.repr().map_or_else(|_| "that".into(), |r| r.to_string());
-        PyTypeError::new_err(format!(
-            "{shown} is not a size\nhint: a number of bytes or a text like \"512MiB\""
-        ))
+    let number: Number = given.extract()?;
+    number.named(given.py(), name, 1).or_else(|error| {
+        // A number that is too small or too large has its words.
+        if error.is_instance_of::<PyValueError>(given.py()) {
+            return Err(error);
+        }
+        Err(PyTypeError::new_err(format!(
+            "{name}={} is not a size\nhint: a number of bytes or a text like \"512MiB\"",
+            shown(given)?
+        )))
     })
 }
 
@@ -75,5 +84,5 @@ pub fn argument(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<lowtide::Bu
     if let Ok(shared) = given.cast::<Budget>() {
         return Ok(Some(shared.get().0.clone()));
     }
-    lowtide::Budget::new(size(given)?).map(Some).map_err(raise)
+    lowtide::Budget::new(size(given, "budget")?).map(Some).map_err(raise)
 }

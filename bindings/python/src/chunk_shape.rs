@@ -4,6 +4,7 @@
 //! looks at it to cut an array, and could do nothing with a method. So `a.chunks` is both: call it for an iterator, or
 //! take it for such a shape.
 
+use crate::argument::Flag;
 use crate::array::Array;
 use crate::chunks::{self, Chunks};
 use crate::number::Number;
@@ -86,14 +87,14 @@ impl ChunksMethod {
         }
     }
 
-    #[pyo3(signature = (array, rows, *, rank=None, world_size=None, drop_last=false))]
+    #[pyo3(signature = (array, rows, *, rank=None, world_size=None, drop_last=Flag::OFF))]
     fn __call__(
         &self,
         array: &Bound<'_, Array>,
         rows: Number,
         rank: Option<Number>,
         world_size: Option<Number>,
-        drop_last: bool,
+        drop_last: Flag,
     ) -> PyResult<Chunks> {
         sequential(array, rows, chunks::share(array.py(), rank, world_size, drop_last)?)
     }
@@ -147,14 +148,14 @@ impl BoundChunks {
 #[pymethods]
 #[allow(clippy::unused_self)] // they are methods to Python
 impl BoundChunks {
-    #[pyo3(signature = (rows, *, rank=None, world_size=None, drop_last=false))]
+    #[pyo3(signature = (rows, *, rank=None, world_size=None, drop_last=Flag::OFF))]
     fn __call__(
         &self,
         py: Python<'_>,
         rows: Number,
         rank: Option<Number>,
         world_size: Option<Number>,
-        drop_last: bool,
+        drop_last: Flag,
     ) -> PyResult<Chunks> {
         sequential(self.array.bind(py), rows, chunks::share(py, rank, world_size, drop_last)?)
     }

@@ -1,5 +1,6 @@
 //! The iterators of `chunks` and `shuffled`.
 
+use crate::argument::Flag;
 use crate::array::{Array, warn_unguarded};
 use crate::batch;
 use crate::error::raise;
@@ -7,7 +8,7 @@ use crate::iteration::Iteration;
 use crate::number::{Number, optional};
 use crate::parts;
 use crate::ranks::{Moment, RankWish};
-use crate::state::Entries;
+use crate::state::{self, Entries};
 use crate::turns::Turns;
 use lowtide::order::{LastStep, Mix, Shard};
 use lowtide::{Again, BlockWish, Shuffle, Standing, State};
@@ -79,14 +80,14 @@ pub fn share(
     py: Python<'_>,
     rank: Option<Number>,
     world_size: Option<Number>,
-    drop_last: bool,
+    drop_last: Flag,
 ) -> PyResult<(Shard, LastStep)> {
     let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
     let shard = match (rank, world_size) {
         (None, None) => Shard::ALONE,
         given => RankWish::new(py, given.0, given.1)?.1,
     };
-    Ok((shard, if drop_last { LastStep::Drop } else { LastStep::Split }))
+    Ok((shard, last(drop_last)?))
 }
 
 pub fn shuffled(
@@ -113,11 +114,11 @@ pub fn shuffle(
     seed: Option<Number>,
     epoch: Number,
     start: Number,
-    repeat: bool,
+    repeat: Flag,
     rank: Option<Number>,
     world_size: Option<Number>,
     blocks: Option<&Bound<'_, PyAny>>,
-    drop_last: bool,
+    drop_last: Flag,
     scratch: Option<PathBuf>,
 ) -> PyResult<(Shuffle, RankWish, Seed)> {
     let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
@@ -127,18 +128,23 @@ pub fn shuffle(
         seed: seed.number,
         epoch: epoch.named(py, "epoch", 0)?,
         start: start.named(py, "start", 0)?,
-        again: again(repeat),
+        again: again(repeat)?,
         shard,
-        last: if drop_last { LastStep::Drop } else { LastStep::Split },
-        blocks: block_wish(blocks)?,
+        last: last(drop_last)?,
+        blocks: block_wish(blocks, "rows")?,
         scratch: scratch.map(Into::into),
     };
     Ok((shuffle, ranks, seed))
 }
 
 /// `repeat=`.
-pub fn again(repeat: bool) -> Again {
-    if repeat { Again::SameEpoch } else { Again::NextEpoch }
+pub fn again(repeat: Flag) -> PyResult<Again> {
+    Ok(if repeat.parse("repeat")? { Again::SameEpoch } else { Again::NextEpoch })
+}
+
+/// `drop_last=`.
+pub fn last(drop_last: Flag) -> PyResult<LastStep> {
+    Ok(if drop_last.parse("drop_last")? { LastStep::Drop } else { LastStep::Split })
 }
 
 /// `seed=`: as given; None draws one, on which several ranks would not agree.
@@ -177,16 +183,19 @@ impl Seed {
     }
 }
 
-/// `blocks=`: None, "auto", or the number of rows in a block.
-pub fn block_wish(blocks: Option<&Bound<'_, PyAny>>) -> PyResult<BlockWish> {
+/// `blocks=`: None, "auto", or how many `rows` (or windows) a block has.
+pub fn block_wish(blocks: Option<&Bound<'_, PyAny>>, rows: &str) -> PyResult<BlockWish> {
     let Some(blocks) = blocks else { return Ok(BlockWish::Exact) };
     if blocks.extract::<String>().is_ok_and(|word| word == "auto") {
         return Ok(BlockWish::Auto);
     }
     match blocks.extract::<u64>() {
-        Ok(rows) => Ok(BlockWish::Rows(rows)),
+        Ok(0) => Err(PyValueError::new_err(format!(
+            "blocks=0: a block of 0 {rows} holds nothing\nhint: give the number of {rows} in a block"
+        ))),
+        Ok(number) => Ok(BlockWish::Rows(number)),
         Err(_) => Err(PyValueError::new_err(format!(
-            "blocks={} is not known\nhint: None for an exact shuffle, \"auto\", or the number of rows in a block",
+            "blocks={} is not known\nhint: None for an exact shuffle, \"auto\", or the number of {rows} in a block",
             blocks.repr()?
         ))),
     }
@@ -273,6 +282,11 @@ impl Chunks {
             Again::NextEpoch => Ok(slf.clone().into_any()),
             Again::SameEpoch => Iteration::over(slf),
         }
+    }
+
+    /// The iteration that is under way with `repeat=True`: what a pickle of one becomes.
+    fn _go_on<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Iteration::over(slf)
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -394,8 +408,8 @@ impl Chunks {
     ///     >>> again.load_state_dict(it.state_dict())
     ///     >>> again.state_dict()["position"]
     ///     256
-    fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.load(state, Standing::Ready)
+    fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.load(state::dict(state)?, Standing::Ready)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,10 +1,10 @@
 //! `lowtide.convert`: files into other files that say the same.
 
-use crate::argument::{self, Word};
+use crate::argument::{self, Flag, Name, Word};
 use crate::error::unlocked;
 use crate::number::{Number, optional};
 use crate::progress::{Facts, Told};
-use crate::{budget, dtype, prepare};
+use crate::{budget, dtype, prepare, storage};
 use lowtide::convert::{Conversion, Loss};
 use lowtide::format::Order;
 use lowtide::write::Existing;
@@ -25,7 +25,8 @@ use std::time::Instant;
 ///     inputs: A path as for `lowtide.open`, or for `lowtide.tokens` with `format=`: a file, a folder, a
 ///         glob, or a list of files whose rows or tokens follow each other.
 ///     output: The file to write: a `.npy` file if it is called so, else one without a header. With `format=`
-///         a folder, with a manifest, as `lowtide.prepare` makes it.
+///         a folder, with a manifest, as `lowtide.prepare` makes it. An address such as `s3://bucket/rows.npy`
+///         is written to in parts that are put together at the end; the order of the axes stays then.
 ///     dtype: Its element type; the input's if not given. Every value has to survive: 3.0 becomes the int8 3,
 ///         3.5 and 300.0 are errors.
 ///     byte_order: "little", "big" or "native"; that of the dtype if not given.
@@ -47,6 +48,9 @@ use std::time::Instant;
 ///         half the room.
 ///     progress: A function that is called with a dict now and then: `written` and `total`, in bytes. What it
 ///         raises ends the work. By default a line on the terminal; False for silence.
+///     storage_options: How object stores are reached, as for `lowtide.open`: those of inputs and output.
+///     work: A folder of this machine in which token files are made that go to an object store; the system's
+///         for temporary files, if not given.
 ///
 /// Returns:
 ///     A dict: `path`, `shape`, `dtype`, `order` and `bytes` of the new file; of tokens `path`, `format`,
@@ -76,8 +80,8 @@ use std::time::Instant;
 ///     True
 #[pyfunction]
 #[pyo3(
-    signature = (inputs, output, *, dtype=None, byte_order=None, order=None, format=None, end_of_text=None, shard_tokens=None, lossy=false, overwrite=false, in_dtype=None, in_shape=None, in_offset=None, in_order=None, in_format=None, budget=None, cache=Word::auto(), progress=None),
-    text_signature = "(inputs, output, *, dtype=None, byte_order=None, order=None, format=None, end_of_text=None, shard_tokens=None, lossy=False, overwrite=False, in_dtype=None, in_shape=None, in_offset=None, in_order=None, in_format=None, budget=None, cache='auto', progress=None)"
+    signature = (inputs, output, *, dtype=None, byte_order=None, order=None, format=None, end_of_text=None, shard_tokens=None, lossy=Flag::OFF, overwrite=Flag::OFF, in_dtype=None, in_shape=None, in_offset=None, in_order=None, in_format=None, budget=None, cache=Word::auto(), progress=None, storage_options=None, work=None),
+    text_signature = "(inputs, output, *, dtype=None, byte_order=None, order=None, format=None, end_of_text=None, shard_tokens=None, lossy=False, overwrite=False, in_dtype=None, in_shape=None, in_offset=None, in_order=None, in_format=None, budget=None, cache='auto', progress=None, storage_options=None, work=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn convert<'py>(
@@ -90,8 +94,8 @@ pub fn convert<'py>(
     format: Option<Word>,
     end_of_text: Option<Number>,
     shard_tokens: Option<&Bound<'py, PyAny>>,
-    lossy: bool,
-    overwrite: bool,
+    lossy: Flag,
+    overwrite: Flag,
     in_dtype: Option<&Bound<'py, PyAny>>,
     in_shape: Option<&Bound<'py, PyAny>>,
     in_offset: Option<Number>,
@@ -100,28 +104,32 @@ pub fn convert<'py>(
     budget: Option<&Bound<'py, PyAny>>,
     cache: Word,
     progress: Option<&Bound<'py, PyAny>>,
+    storage_options: Option<&Bound<'py, PyAny>>,
+    work: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let far = storage::far(storage_options, work)?;
     let wish = Wish {
         input: Input {
-            dtype: in_dtype.map(dtype::from_python).transpose()?,
+            dtype: in_dtype.map(|given| dtype::from_python(given, "in_dtype")).transpose()?,
             shape: in_shape.map(argument::shape).transpose()?,
             offset: optional(py, in_offset, "in_offset", 0)?,
             order: in_order.map(|word| word.parse("in_order")).transpose()?,
             format: in_format.map(|word| word.parse("in_format")).transpose()?,
         },
         array: Conversion {
-            dtype: dtype.map(dtype::from_python).transpose()?,
+            dtype: dtype.map(|given| dtype::from_python(given, "dtype")).transpose()?,
             byte_order: byte_order.map(|word| word.parse("byte_order")).transpose()?,
             order: order.map(|word| word.parse("order")).transpose()?,
-            loss: if lossy { Loss::Allowed } else { Loss::Refused },
-            existing: if overwrite { Existing::Replace } else { Existing::Refuse },
+            loss: if lossy.parse("lossy")? { Loss::Allowed } else { Loss::Refused },
+            existing: if overwrite.parse("overwrite")? { Existing::Replace } else { Existing::Refuse },
             ..Conversion::default()
         },
-        format: format.map(|word| word.parse("format")).transpose()?,
+        format: format.map(|word| prepare::written(&word)).transpose()?,
         end_of_text: optional(py, end_of_text, "end_of_text", 0)?,
         shard_tokens: shard_tokens.map(prepare::tokens).transpose()?,
         cache: cache.parse::<CacheWish>("cache")?,
         budget: budget::argument(budget)?,
+        far,
     };
     let inputs = argument::paths(inputs, "files")?;
     let output = argument::path(output)?;
@@ -142,7 +150,7 @@ pub fn convert<'py>(
     let facts = PyDict::new(py);
     match made {
         Output::Array(made) => {
-            facts.set_item("path", made.path)?;
+            facts.set_item("path", Name(made.path))?;
             facts.set_item("shape", PyTuple::new(py, made.shape)?)?;
             facts.set_item("dtype", made.dtype.numpy_str())?;
             facts.set_item("order", if made.order == Order::C { "C" } else { "F" })?;
@@ -150,12 +158,12 @@ pub fn convert<'py>(
         }
         Output::Tokens(made) => {
             let TokenFacts { tokens, documents, files } = TokenFacts::of(&made);
-            facts.set_item("path", made.folder)?;
+            facts.set_item("path", Name(made.folder.clone()))?;
             facts.set_item("format", made.manifest.format)?;
             facts.set_item("dtype", made.manifest.dtype)?;
             facts.set_item("tokens", tokens)?;
             facts.set_item("documents", documents)?;
-            facts.set_item("files", files)?;
+            facts.set_item("files", files.into_iter().map(Name).collect::<Vec<_>>())?;
         }
     }
     Ok(facts)

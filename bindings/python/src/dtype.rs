@@ -1,14 +1,16 @@
 //! NumPy's dtypes for ours, and back.
 
+use crate::argument::shown;
 use crate::error::raise;
 use lowtide::format::{Dtype, Kind};
 use numpy::PyArrayDescr;
-use pyo3::exceptions::{PyImportError, PyNotImplementedError};
+use pyo3::exceptions::{PyImportError, PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Our dtype for whatever `np.dtype` takes, and for `"bfloat16"` and torch's dtypes, which it does not.
-pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Dtype> {
+/// Our dtype for whatever `np.dtype` takes as the argument `name`, and for `"bfloat16"` and torch's dtypes, which it does
+/// not.
+pub fn from_python(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Dtype> {
     if let Ok(text) = given.cast::<PyString>()
         && let Ok(dtype) = Dtype::parse(text.to_str()?)
     {
@@ -16,22 +18,34 @@ pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     }
     let py = given.py();
     // torch.int64 and the like, which NumPy does not know.
-    if let Some(name) = given.str()?.to_str()?.strip_prefix("torch.")
-        && let Ok(dtype) = Dtype::parse(name)
+    if let Some(word) = given.str()?.to_str()?.strip_prefix("torch.")
+        && let Ok(dtype) = Dtype::parse(word)
     {
         return Ok(dtype);
     }
-    let descr = py.import("numpy")?.getattr("dtype")?.call1((given,))?;
+    let numpys = py.import("numpy")?.getattr("dtype")?;
+    let descr = numpys.call1((given,)).map_err(|error| named(given, name, error))?;
     if !descr.getattr("fields")?.is_none() || !descr.getattr("subdtype")?.is_none() {
         return Err(PyNotImplementedError::new_err(format!(
             "structured dtypes such as {descr} are not supported\nhint: give each field a file of its own, and lowtide.zip them"
         )));
     }
-    let name: String = descr.getattr("name")?.extract()?;
-    if name == "bfloat16" {
+    let word: String = descr.getattr("name")?.extract()?;
+    if word == "bfloat16" {
         return Ok(Dtype::native(Kind::BFloat16));
     }
     Dtype::parse(&descr.getattr("str")?.extract::<String>()?).map_err(raise)
+}
+
+/// What NumPy says of a dtype that is none, and of which argument.
+fn named(given: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
+    let py = given.py();
+    let said = |shown: String| format!("{name}={shown}: {}", error.value(py));
+    match shown(given).map(said) {
+        Ok(said) if error.is_instance_of::<PyTypeError>(py) => PyTypeError::new_err(said),
+        Ok(said) if error.is_instance_of::<PyValueError>(py) => PyValueError::new_err(said),
+        _ => error,
+    }
 }
 
 /// NumPy's dtype for ours. bfloat16 comes from `ml_dtypes`, which torch and JAX users often have.

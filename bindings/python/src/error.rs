@@ -1,11 +1,13 @@
 //! The core crate's errors as the exceptions that Python users expect, and signals during long work.
 
+use crate::storage;
 use lowtide::Error;
 use pyo3::exceptions::{
     PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError,
     PyValueError,
 };
 use pyo3::prelude::*;
+use std::io;
 use std::sync::Mutex;
 
 /// The exception for an error.
@@ -19,20 +21,33 @@ pub fn raise(error: Error) -> PyErr {
             if !hint.is_empty() {
                 text = format!("{text} (hint: {hint})"); // on one line: Python puts the path behind it
             }
-            PyOSError::new_err((source.raw_os_error().unwrap_or(5), text, path.into_os_string()))
+            PyOSError::new_err((number(&source), text, path.into_os_string()))
         }
         Error::Truncated { path, .. } => PyOSError::new_err((5, message, path.into_os_string())),
         Error::Index { .. } | Error::Start { .. } => PyIndexError::new_err(message),
         Error::Unsupported { .. } => PyNotImplementedError::new_err(message),
         Error::Budget { .. } | Error::Memory { .. } => PyMemoryError::new_err(message),
         Error::Bug { .. } => PyRuntimeError::new_err(message),
-        Error::Interrupted => PyKeyboardInterrupt::new_err(()),
+        Error::Interrupted => storage::raised().unwrap_or_else(|| PyKeyboardInterrupt::new_err(())),
         _ => PyValueError::new_err(message),
     }
 }
 
+/// The system's number of an error, by which Python chooses the exception; of what a server said, one that fits.
+fn number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::NotFound => libc::ENOENT,
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
+        io::ErrorKind::ConnectionReset => libc::ECONNRESET,
+        io::ErrorKind::NotConnected => libc::EHOSTUNREACH,
+        _ => libc::EIO,
+    })
+}
+
 /// `io::Error` prints its number too, and so does Python: once is enough.
-fn without_number(error: &std::io::Error) -> String {
+fn without_number(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

@@ -33,4 +33,15 @@ impl Iteration {
         self.over.store(next.is_none(), Ordering::Relaxed);
         Ok(next)
     }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let over = if self.over.load(Ordering::Relaxed) { ", at its end" } else { "" };
+        Ok(format!("<lowtide.Iteration of {}{over}>", self.of.bind(py).repr()?))
+    }
+
+    /// What it iterates over stands where it does, and goes on from there: `_go_on` of that is such an iteration.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Py<PyIterator>,))> {
+        let go_on = py.import("operator")?.getattr("methodcaller")?.call1(("_go_on",))?;
+        Ok((go_on, (self.of.clone_ref(py),)))
+    }
 }

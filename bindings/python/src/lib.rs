@@ -8,6 +8,7 @@
 #![allow(clippy::doc_markdown, clippy::doc_link_with_quotes)]
 #![allow(clippy::redundant_closure_for_method_calls)] // PyO3's methods are often not general enough in their lifetimes
 
+mod apart;
 mod argument;
 mod array;
 mod batch;
@@ -19,6 +20,7 @@ mod convert;
 mod dtype;
 mod error;
 mod fold;
+mod foreseen;
 mod index;
 mod iteration;
 mod loader;
@@ -34,6 +36,8 @@ mod ranks;
 mod rows_key;
 mod shuffle;
 mod state;
+mod storage;
+mod store;
 mod text;
 mod tokens;
 mod turns;
@@ -48,9 +52,12 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<apart::Preparing>()?;
+    module.add_class::<apart::Shuffling>()?;
     module.add_class::<array::Array>()?;
     module.add_class::<budget::Budget>()?;
     module.add_class::<chunks::Chunks>()?;
+    module.add_class::<foreseen::Foreseen>()?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<prepare::Prepared>()?;
     module.add_class::<tokens::Tokens>()?;
@@ -59,6 +66,8 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<zip::Zip>()?;
     module.add_class::<watch::Watching>()?;
     module.add_class::<watch::Recorded>()?;
+    module.add_function(wrap_pyfunction!(apart::prepare_portion, module)?)?;
+    module.add_function(wrap_pyfunction!(apart::shuffle_unit, module)?)?;
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::reopen, module)?)?;
     module.add_function(wrap_pyfunction!(memmap::release, module)?)?;

@@ -4,7 +4,7 @@ use crate::array::warn_unguarded;
 use crate::error::raise;
 use crate::iteration::Iteration;
 use crate::ranks::{Moment, RankWish};
-use crate::state::Entries;
+use crate::state::{self, Entries};
 use crate::tokens::{Tokens, with_integer};
 use crate::turns::Turns;
 use crate::{batch, chunks, dtype};
@@ -25,7 +25,10 @@ pub struct Wanted {
 impl Wanted {
     /// `dtype=`: whatever NumPy takes for one of its integers; int64 if not said.
     pub fn from_python(py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let wanted = given.map_or(Ok(Dtype::native(Kind::Int64)), dtype::from_python)?;
+        let wanted = match given {
+            Some(given) => dtype::from_python(given, "dtype")?,
+            None => Dtype::native(Kind::Int64),
+        };
         let is_integer = with_integer!(wanted.kind(), T => size_of::<T>()).is_some();
         if !is_integer || wanted != Dtype::native(wanted.kind()) {
             return Err(PyValueError::new_err(format!(
@@ -124,6 +127,11 @@ impl Loader {
             Again::NextEpoch => Ok(slf.clone().into_any()),
             Again::SameEpoch => Iteration::over(slf),
         }
+    }
+
+    /// The iteration that is under way with `repeat=True`: what a pickle of one becomes.
+    fn _go_on<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Iteration::over(slf)
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
@@ -242,8 +250,8 @@ impl Loader {
     ///     >>> again.load_state_dict(json.loads(saved))
     ///     >>> bool((next(again)[0] == next(loader)[0][:4]).all())
     ///     True
-    fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.load(state, Standing::Ready)
+    fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.load(state::dict(state)?, Standing::Ready)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

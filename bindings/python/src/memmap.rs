@@ -86,7 +86,7 @@ pub fn adopt(given: &Bound<'_, PyAny>) -> PyResult<Option<Adopted>> {
     let distance = at.checked_sub(start).filter(|&d| d <= len).unwrap_or(0);
     Ok(Some(Adopted {
         path: filename.extract()?,
-        dtype: dtype::from_python(array.dtype().as_any())?,
+        dtype: dtype::from_python(array.dtype().as_any(), "dtype")?,
         shape: array.shape().iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect(),
         offset: offset / granularity * granularity + distance as u64,
         order,

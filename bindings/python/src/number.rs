@@ -1,8 +1,9 @@
-//! Whole numbers that callers give: what does not fit is refused under the argument's name.
+//! Numbers that callers give: what does not fit is refused under the argument's name.
 //!
 //! Python's own conversion says "can't convert negative int to unsigned", and not of what. A [`Number`] takes
 //! whatever was given and is judged where its name is known.
 
+use crate::argument::shown;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -41,6 +42,32 @@ impl Number {
 /// The numbers of arguments that need not be given.
 pub fn optional(py: Python<'_>, given: Option<Number>, name: &str, least: u64) -> PyResult<Option<u64>> {
     given.map(|number| number.named(py, name, least)).transpose()
+}
+
+/// A number that need not be whole, or whatever was given instead, as Python shows it.
+pub enum Real {
+    Fits(f64),
+    Other(String),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Real {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        given
+            .extract()
+            .map_or_else(|_: PyErr| Ok(Self::Other(shown(&given)?)), |number| Ok(Self::Fits(number)))
+    }
+}
+
+impl Real {
+    /// The number of an argument.
+    pub fn named(self, name: &str) -> PyResult<f64> {
+        match self {
+            Self::Fits(number) => Ok(number),
+            Self::Other(shown) => Err(PyTypeError::new_err(format!("{name}={shown} must be a number"))),
+        }
+    }
 }
 
 /// What is wrong with a number.

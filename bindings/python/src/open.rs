@@ -1,10 +1,10 @@
 //! `lowtide.open`, and what a pickle of an array is: how it is opened again.
 
-use crate::argument::{self, Word};
+use crate::argument::{self, Name, Word};
 use crate::array::Array;
 use crate::error::raise;
 use crate::number::Number;
-use crate::{budget, dtype, memmap};
+use crate::{budget, dtype, memmap, storage, store};
 use lowtide::format::{Container, Layout, Order};
 use lowtide::order::Cut;
 use lowtide::shards::ArrayFile;
@@ -22,6 +22,7 @@ use std::path::PathBuf;
 /// Args:
 ///     path: A `.npy` file, which says its own dtype and shape; any other file, with `dtype`, `shape` and
 ///         `offset` as for `np.memmap`; or an `np.memmap`, whose file, dtype, shape and offset are taken.
+///         Any of them may be in an object store: "s3://bucket/rows.npy", "gs://…", "az://…", "https://…".
 ///         Several files are one array whose rows follow each other, all of the same dtype and the same
 ///         shape of a row: a list of paths, in its order; a folder (its `.npy` files; with `dtype`, those
 ///         that end in .bin, .raw or .dat) or a glob, sorted by the bytes of the names.
@@ -49,6 +50,17 @@ use std::path::PathBuf;
 ///         like "64MiB", a number of bytes, or a `lowtide.Budget` that several arrays share. The default
 ///         is the smaller of 256 MiB and a quarter of the room. Arrays that were handed out are the
 ///         caller's and do not count; `access="map"` is not bounded by it.
+///     storage_options: How object stores are reached, in the words of pandas and polars:
+///         {"aws_region": "eu-central-1", "endpoint_url": "http://localhost:9000"}, say. What is not said
+///         comes from the environment. "timeout" is how long a read may take with all its attempts, "120s"
+///         if not given.
+///     local_cache: A folder of this machine in which what comes from an object store is kept: a second pass
+///         comes from there. Lowtide makes it and marks it; several processes may share it.
+///     local_cache_size: Its size, "200GiB" say, which it never exceeds; set aside when it is made. Of one
+///         that is there already it need not be given.
+///     store: A store of obstore's, such as `obstore.store.S3Store("bucket")`, instead of `storage_options`:
+///         `path` is a key in it. Its bucket, prefix and settings are taken; connections are made anew, and
+///         one that fetches credentials by a function of Python's is refused.
 ///
 /// Returns:
 ///     A `lowtide.Array`.
@@ -77,8 +89,8 @@ use std::path::PathBuf;
 ///     (1000, 128)
 #[pyfunction]
 #[pyo3(
-    signature = (path, *, dtype=None, shape=None, offset=None, astype=None, access=Word::auto(), cache=Word::auto(), budget=None),
-    text_signature = "(path, *, dtype=None, shape=None, offset=None, astype=None, access='auto', cache='auto', budget=None)"
+    signature = (path, *, dtype=None, shape=None, offset=None, astype=None, access=Word::auto(), cache=Word::auto(), budget=None, storage_options=None, local_cache=None, local_cache_size=None, store=None),
+    text_signature = "(path, *, dtype=None, shape=None, offset=None, astype=None, access='auto', cache='auto', budget=None, storage_options=None, local_cache=None, local_cache_size=None, store=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn open(
@@ -91,11 +103,15 @@ pub fn open(
     access: Word,
     cache: Word,
     budget: Option<&Bound<'_, PyAny>>,
+    storage_options: Option<&Bound<'_, PyAny>>,
+    local_cache: Option<&Bound<'_, PyAny>>,
+    local_cache_size: Option<&Bound<'_, PyAny>>,
+    store: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     py.import("numpy")?; // as an exception of Python's: the numpy crate panics where NumPy cannot be imported
     let access: Access = access.parse("access")?;
     let cache: CacheWish = cache.parse("cache")?;
-    let astype = astype.map(dtype::from_python).transpose()?;
+    let astype = astype.map(|given| dtype::from_python(given, "astype")).transpose()?;
     let read_as = |array: Array| match astype {
         Some(dtype) => array.cast(py, dtype),
         None => Ok(array),
@@ -104,6 +120,8 @@ pub fn open(
     if let Some(budget) = budget::argument(budget)? {
         options = options.budget(budget);
     }
+    let (storage, given) = store::argument(store, storage_options)?;
+    let storage = storage::through(py, storage, local_cache, local_cache_size)?;
     if let Some(adopted) = memmap::adopt(path)? {
         if dtype.is_some() || shape.is_some() || offset.is_some() {
             return Err(PyValueError::new_err("a memmap brings its own dtype, shape and offset"));
@@ -116,7 +134,7 @@ pub fn open(
         return read_as(array);
     }
     if let Some(given) = dtype {
-        options = options.dtype(dtype::from_python(given)?);
+        options = options.dtype(dtype::from_python(given, "dtype")?);
     }
     if let Some(given) = shape {
         options = options.shape(&argument::shape(given)?).map_err(raise)?;
@@ -124,14 +142,18 @@ pub fn open(
     if let Some(offset) = offset {
         options = options.offset(offset.named(py, "offset", 0)?);
     }
+    options = options.storage(storage.clone());
     let inner = if path.is_instance_of::<PyList>() || path.is_instance_of::<PyTuple>() {
         let paths = argument::paths(path, "files")?;
+        let paths = paths.into_iter().map(|path| given.name(path)).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| options.open_all(&paths))
     } else {
-        let path = argument::path(path)?;
+        let path = given.name(argument::path(path)?)?;
         py.detach(|| options.open(&path))
     };
-    read_as(Array::new(py, inner.map_err(raise)?, access)?)
+    let array = Array::new(py, storage::opened(inner)?, access)?;
+    array.keep_options(py, &storage, local_cache_size)?;
+    read_as(array)
 }
 
 /// What a pickle calls the fingerprint of a file.
@@ -144,11 +166,11 @@ pub const AS_TYPE: &str = "astype";
 pub const CUTS: &str = "cuts";
 
 /// What a pickle says about one of several files.
-pub type Sent = (PathBuf, u64, usize, u64);
+type Sent = (PathBuf, u64, usize, u64);
 
-pub fn sent(file: &ArrayFile) -> Sent {
+pub fn sent(file: &ArrayFile) -> (Name, u64, usize, u64) {
     let rows = file.layout.shape.first().map_or(1, |&n| n);
-    (file.path.clone(), file.len, rows, file.layout.offset)
+    (Name(file.path.clone()), file.len, rows, file.layout.offset)
 }
 
 /// The file that it was, if it had its rows like the array.
@@ -189,6 +211,10 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
         .access(access)
         .cache(cache)
         .budget(lowtide::Budget::new(get("budget")?.extract()?).map_err(raise)?);
+    let storage = storage::argument(known(storage::OPTIONS)?.as_ref())?;
+    let (folder, size) = (known(storage::LOCAL_CACHE)?, known(storage::LOCAL_CACHE_SIZE)?);
+    let storage = storage::through(py, storage, folder.as_ref(), size.as_ref())?;
+    let options = options.storage(storage.clone());
     let files: Option<Vec<Sent>> = known(FILES)?.map(|files| files.extract()).transpose()?;
     let files =
         files.map(|files| files.into_iter().map(|file| received(file, &was.layout)).collect::<Vec<_>>());
@@ -196,8 +222,9 @@ pub fn reopen(py: Python<'_>, path: PathBuf, arguments: &Bound<'_, PyDict>) -> P
         Some(files) => options.open_all_again(files, was.fingerprint.as_deref()),
         None => options.open_again(&path, &was),
     });
-    let inner = inner.map_err(raise)?;
+    let inner = storage::opened(inner)?;
     let mut array = Array::new(py, inner, access)?;
+    array.keep_options(py, &storage, size.as_ref())?;
     if was.fingerprint.is_none() && arguments.contains(FINGERPRINT)? {
         array.never_compare(py)?;
     }

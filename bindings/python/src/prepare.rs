@@ -1,11 +1,14 @@
 //! `lowtide.prepare`: text to token files, as the command does it.
 
-use crate::argument::{self, Word};
+use crate::argument::{self, Flag, Name, Word};
 use crate::error::{raise, unlocked};
-use crate::number::{Number, optional};
-use crate::progress::Told;
-use crate::{budget, dtype};
+use crate::number::{Number, Real, optional};
+use crate::progress::{Told, warn};
+use crate::{budget, dtype, storage};
+use lowtide::door::FORMAT;
+use lowtide::format::Dialect;
 use lowtide::format::manifest::{self, Manifest};
+use lowtide::store::{Storage, is_url};
 use lowtide::{CacheWish, Error};
 use lowtide_cli::prepare::Meter;
 use lowtide_text::{InputKind, Progress, Settings};
@@ -13,7 +16,8 @@ use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Turns text, JSON lines or Parquet into token files, in bounded memory and on all cores.
 ///
@@ -24,7 +28,8 @@ use std::path::{Path, PathBuf};
 /// Args:
 ///     inputs: A file, a folder (searched to the bottom), a glob, "-" for standard input, or a list of them.
 ///         gzip and zstd are unpacked.
-///     output: The folder to write into; it is made, if need be.
+///     output: The folder to write into; it is made, if need be. An address such as `s3://bucket/data/`:
+///         files are made in `work`, and sent when all of them are whole, the manifest last.
 ///     tokenizer: "gpt2", "cl100k_base", "o200k_base", ..., "bytes", "chars", or the path of a Hugging Face
 ///         tokenizer.json.
 ///     format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
@@ -36,13 +41,17 @@ use std::path::{Path, PathBuf};
 ///     split_lines: Makes every line of a text a document: the same as input="lines".
 ///     separator: What stands between the documents of a text.
 ///     include: Which files of a folder to read, such as "*.py"; or a list of such patterns.
-///     on_error: What to do about a document that cannot be read: "stop", or "skip" and count it.
+///     on_error: What to do about a document that cannot be read: "stop", or "skip" and count it. The logger
+///         "lowtide" is warned of the first twenty, by file, line and byte.
 ///     shuffle_documents: Deals the documents in another order, by this seed, exactly and out of core.
 ///     threads: How many threads make tokens; one for each core, if not given.
 ///     budget: Memory for all of it, such as "256MiB".
 ///     cache: What the page cache keeps of inputs and outputs: "auto", "keep" or "drop".
 ///     progress: Is called with a dict several times a second. If not given, there is a line on stderr where
 ///         that is a terminal, and elsewhere the logger "lowtide" is told; False says nothing.
+///     storage_options: How the object store of the output is reached, as for `lowtide.open`.
+///     work: A folder of this machine for files that go to an object store; the system's for temporary files,
+///         if not given. What was done stays there, should the call be killed.
 ///
 /// Returns:
 ///     A `lowtide.Prepared`.
@@ -64,8 +73,8 @@ use std::path::{Path, PathBuf};
 ///     >>> x, y = t.windows([0], 16)
 #[pyfunction]
 #[pyo3(
-    signature = (inputs, output, *, tokenizer=None, format=Word::said("nanogpt"), val=0.0, seed=Number::Fits(0), shard_tokens=None, input=None, field="text", split_lines=false, separator=None, include=None, on_error=Word::said("stop"), shuffle_documents=None, threads=None, budget=None, cache=Word::auto(), progress=None),
-    text_signature = "(inputs, output, *, tokenizer='gpt2', format='nanogpt', val=0.0, seed=0, shard_tokens=None, input=None, field='text', split_lines=False, separator=None, include=None, on_error='stop', shuffle_documents=None, threads=None, budget=None, cache='auto', progress=None)"
+    signature = (inputs, output, *, tokenizer=None, format=Word::said("nanogpt"), val=Real::Fits(0.0), seed=Number::Fits(0), shard_tokens=None, input=None, field=Word::said("text"), split_lines=Flag::OFF, separator=None, include=None, on_error=Word::said("stop"), shuffle_documents=None, threads=None, budget=None, cache=Word::auto(), progress=None, storage_options=None, work=None),
+    text_signature = "(inputs, output, *, tokenizer='gpt2', format='nanogpt', val=0.0, seed=0, shard_tokens=None, input=None, field='text', split_lines=False, separator=None, include=None, on_error='stop', shuffle_documents=None, threads=None, budget=None, cache='auto', progress=None, storage_options=None, work=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn prepare(
@@ -74,13 +83,13 @@ pub fn prepare(
     output: &Bound<'_, PyAny>,
     tokenizer: Option<&Bound<'_, PyAny>>,
     format: Word,
-    val: f64,
+    val: Real,
     seed: Number,
     shard_tokens: Option<&Bound<'_, PyAny>>,
     input: Option<Word>,
-    field: &str,
-    split_lines: bool,
-    separator: Option<String>,
+    field: Word,
+    split_lines: Flag,
+    separator: Option<Word>,
     include: Option<&Bound<'_, PyAny>>,
     on_error: Word,
     shuffle_documents: Option<Number>,
@@ -88,43 +97,118 @@ pub fn prepare(
     budget: Option<&Bound<'_, PyAny>>,
     cache: Word,
     progress: Option<&Bound<'_, PyAny>>,
+    storage_options: Option<&Bound<'_, PyAny>>,
+    work: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Prepared> {
-    let input = input.map(|word| word.parse::<InputKind>("input")).transpose()?;
-    let usual = Settings::default();
-    let settings = Settings {
-        tokenizer: match tokenizer {
-            Some(name) => named(name)?,
-            None => usual.tokenizer,
-        },
-        format: format.parse("format")?,
+    let far = storage::far(storage_options, work)?;
+    let given = Given {
+        tokenizer,
+        format,
         val,
-        seed: seed.named(py, "seed", 0)?,
-        shard_tokens: shard_tokens.map(tokens).transpose()?,
-        input: lines(split_lines, input, separator.as_deref())?,
-        field: field.to_owned(),
+        seed,
+        shard_tokens,
+        input,
+        field,
+        split_lines,
         separator,
-        include: include.map_or_else(|| Ok(Vec::new()), patterns)?,
-        on_error: on_error.parse("on_error")?,
-        shuffle_documents: optional(py, shuffle_documents, "shuffle_documents", 0)?,
-        threads: threads.map(|number| number.size(py, "threads")).transpose()?,
-        budget: budget::argument(budget)?.map(|budget| budget.limit()),
-        cache: cache.parse::<CacheWish>("cache")?,
-        checkpoint: usual.checkpoint,
+        include,
+        on_error,
+        shuffle_documents,
+        threads,
+        budget,
+        cache,
     };
+    let settings = given.settings(py)?;
     let inputs = argument::paths(inputs, "inputs")?;
     let output = argument::path(output)?;
     let told = Told::new(py, progress, "preparing tokens")?;
-    let mut meter = Meter::default();
+    let (mut meter, mut said) = (Meter::default(), Vec::new());
     let made = unlocked(py, |interrupt| {
-        let mut tell = |at: &Progress| told.tell(&meter.words(at), at);
-        lowtide_text::prepare(&inputs, &output, &settings, &mut tell, &|| {
-            if told.has_raised() { Err(Error::Interrupted) } else { interrupt() }
-        })
+        let mut tell = |at: &Progress| {
+            told.tell(&meter.words(at), at);
+            said.clone_from(&at.said);
+        };
+        let stop = || if told.has_raised() { Err(Error::Interrupted) } else { interrupt() };
+        if is_url(&output) {
+            lowtide_text::prepare_far(&inputs, &output, &far, &settings, &mut tell, &stop)
+        } else {
+            lowtide_text::prepare(&inputs, &output, &settings, &mut tell, &stop)
+        }
     });
     let raised = told.end(py);
     let manifest = made.map_err(|error| raised.unwrap_or(error))?;
-    let folder = std::path::absolute(&output).unwrap_or(output);
-    Ok(Prepared { folder, manifest })
+    warn(py, &said);
+    Ok(Prepared { storage: far.storage, ..Prepared::new(output, manifest) })
+}
+
+/// The keywords of `prepare`, as they were given.
+pub struct Given<'a, 'py> {
+    pub tokenizer: Option<&'a Bound<'py, PyAny>>,
+    pub format: Word,
+    pub val: Real,
+    pub seed: Number,
+    pub shard_tokens: Option<&'a Bound<'py, PyAny>>,
+    pub input: Option<Word>,
+    pub field: Word,
+    pub split_lines: Flag,
+    pub separator: Option<Word>,
+    pub include: Option<&'a Bound<'py, PyAny>>,
+    pub on_error: Word,
+    pub shuffle_documents: Option<Number>,
+    pub threads: Option<Number>,
+    pub budget: Option<&'a Bound<'py, PyAny>>,
+    pub cache: Word,
+}
+
+impl Given<'_, '_> {
+    /// What they mean.
+    pub fn settings(self, py: Python<'_>) -> PyResult<Settings> {
+        let input = self.input.map(|word| word.parse::<InputKind>("input")).transpose()?;
+        let separator = self.separator.map(|text| text.text("separator")).transpose()?;
+        let usual = Settings::default();
+        Ok(Settings {
+            tokenizer: match self.tokenizer {
+                Some(name) => named(name)?,
+                None => usual.tokenizer,
+            },
+            format: written(&self.format)?,
+            val: self.val.named("val")?,
+            seed: self.seed.named(py, "seed", 0)?,
+            shard_tokens: self.shard_tokens.map(tokens).transpose()?,
+            input: lines(self.split_lines.parse("split_lines")?, input, separator.as_deref())?,
+            field: self.field.text("field")?,
+            separator,
+            include: self.include.map_or_else(|| Ok(Vec::new()), patterns)?,
+            on_error: self.on_error.parse("on_error")?,
+            shuffle_documents: optional(py, self.shuffle_documents, "shuffle_documents", 0)?,
+            threads: self.threads.map(|number| number.size(py, "threads")).transpose()?,
+            budget: budget::argument(self.budget)?.map(|budget| budget.limit()),
+            cache: self.cache.parse::<CacheWish>("cache")?,
+            checkpoint: usual.checkpoint,
+        })
+    }
+}
+
+/// `format=` of what writes token files: a wrong word is told only those that can be written.
+pub fn written(word: &Word) -> PyResult<Dialect> {
+    struct Written(Dialect);
+
+    impl FromStr for Written {
+        type Err = Error;
+
+        fn from_str(word: &str) -> lowtide::Result<Self> {
+            // One that is only read has words of its own, later.
+            if let Ok(dialect) = word.parse() {
+                return Ok(Self(dialect));
+            }
+            let written = Dialect::ALL.into_iter().filter(|dialect| dialect.is_written());
+            let words: Vec<String> = written.map(|dialect| format!("{:?}", dialect.name())).collect();
+            let what = FORMAT.is(word.to_owned()) + " is not a token format";
+            Err(Error::argument(what, format!("one of {}", words.join(", "))))
+        }
+    }
+
+    word.parse::<Written>("format").map(|Written(dialect)| dialect)
 }
 
 /// The name of a tokenizer, or its path.
@@ -179,6 +263,9 @@ fn patterns(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     })
 }
 
+/// What a pickle is: who makes it again, and of what.
+type Again<'py> = (Bound<'py, PyAny>, (Name, Option<Bound<'py, PyDict>>));
+
 /// What `lowtide.prepare` has made, or had made before.
 ///
 /// Examples:
@@ -193,9 +280,15 @@ fn patterns(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
 pub struct Prepared {
     folder: PathBuf,
     manifest: Manifest,
+    storage: Storage,
 }
 
 impl Prepared {
+    pub fn new(output: PathBuf, manifest: Manifest) -> Self {
+        let folder = if is_url(&output) { output } else { std::path::absolute(&output).unwrap_or(output) };
+        Self { folder, manifest, storage: Storage::default() }
+    }
+
     fn sum(&self, of: impl Fn(&manifest::Split) -> u64) -> u64 {
         self.manifest.splits.iter().map(of).sum()
     }
@@ -203,16 +296,16 @@ impl Prepared {
 
 #[pymethods]
 impl Prepared {
-    /// The folder, as an absolute path.
+    /// The folder, as an absolute path; an address in an object store, as a string.
     #[getter]
-    fn path(&self) -> &Path {
-        &self.folder
+    fn path(&self) -> Name {
+        Name(self.folder.clone())
     }
 
     /// The path of the manifest: `lowtide.json`, which has all of this and more.
     #[getter]
-    fn manifest(&self) -> PathBuf {
-        self.folder.join(manifest::NAME)
+    fn manifest(&self) -> Name {
+        Name(self.folder.join(manifest::NAME))
     }
 
     /// How many tokens there are, in all splits.
@@ -265,7 +358,7 @@ impl Prepared {
             let one = PyDict::new(py);
             one.set_item("tokens", split.tokens)?;
             one.set_item("documents", split.documents)?;
-            let files = split.shards.iter().map(|shard| self.folder.join(&shard.file.file));
+            let files = split.shards.iter().map(|shard| Name(self.folder.join(&shard.file.file)));
             one.set_item("files", files.collect::<Vec<_>>())?;
             splits.set_item(&split.name, one)?;
         }
@@ -303,8 +396,13 @@ impl Prepared {
     }
 
     /// Pickles as the folder: what stands in it then is what comes back.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (PathBuf,))> {
-        Ok((py.import("lowtide._lowtide")?.getattr("_reopen_prepared")?, (self.folder.clone(),)))
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Again<'py>> {
+        let options = (!self.storage.options().is_empty()).then(|| PyDict::new(py));
+        for (word, value) in self.storage.options() {
+            options.as_ref().map_or(Ok(()), |options| options.set_item(word, value))?;
+        }
+        let again = py.import("lowtide._lowtide")?.getattr("_reopen_prepared")?;
+        Ok((again, (Name(self.folder.clone()), options)))
     }
 
     fn __repr__(&self) -> String {
@@ -322,8 +420,14 @@ impl Prepared {
 
 /// A folder that was prepared before: what a pickle is.
 #[pyfunction]
-#[pyo3(name = "_reopen_prepared")]
-pub fn reopen(folder: PathBuf) -> PyResult<Prepared> {
-    let manifest = lowtide::shards::load_manifest(&folder).map_err(raise)?;
-    Ok(Prepared { folder, manifest })
+#[pyo3(name = "_reopen_prepared", signature = (folder, storage_options=None))]
+pub fn reopen(
+    py: Python<'_>,
+    folder: PathBuf,
+    storage_options: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Prepared> {
+    let storage = storage::argument(storage_options)?;
+    let loaded = py.detach(|| lowtide::shards::load_manifest_from(&folder, &storage));
+    let manifest = storage::opened(loaded)?;
+    Ok(Prepared { folder, manifest, storage })
 }

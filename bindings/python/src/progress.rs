@@ -108,8 +108,24 @@ impl Told {
 /// Replaces the line of a terminal. One that is gone is no reason to stop.
 fn write(stderr: &Py<PyAny>, line: &str) {
     let _ = Python::attach(|py| {
+        let line = lowtide_cli::draw::fitted(line, columns(py, stderr).ok());
         stderr.call_method1(py, "write", (format!("\r\x1b[K{line}"),))?;
         stderr.call_method0(py, "flush")
+    });
+}
+
+/// How many columns a terminal has.
+fn columns(py: Python<'_>, terminal: &Py<PyAny>) -> PyResult<usize> {
+    let number = terminal.call_method0(py, "fileno")?;
+    py.import("os")?.call_method1("get_terminal_size", (number,))?.getattr("columns")?.extract()
+}
+
+/// Tells the logger `lowtide` of documents that were passed over, each in a line. A logger that raises is no reason to
+/// fail when all is done.
+pub fn warn(py: Python<'_>, said: &[String]) {
+    let _ = py.import("logging").and_then(|logging| {
+        let logger = logging.call_method1("getLogger", ("lowtide",))?;
+        said.iter().try_for_each(|one| logger.call_method1("warning", ("%s", one)).map(|_| ()))
     });
 }
 
@@ -118,7 +134,9 @@ impl Facts for Progress {
         let step = match self.step {
             Step::Looking => "looking",
             Step::Encoding => "encoding",
+            Step::Joining => "joining",
             Step::Dealing => "dealing",
+            Step::Sending => "sending",
         };
         facts.set_item("step", step)?;
         facts.set_item("bytes_read", self.read)?;

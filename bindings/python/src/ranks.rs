@@ -117,8 +117,17 @@ fn decide(seen: &Seen, moment: Moment) -> Result<(Origin, u64, u64), String> {
         (Moment::FirstBatch, Says { rank: None, world_size: Some(ranks @ 2..) }) => {
             Err(half("WORLD_SIZE", ranks, "RANK"))
         }
-        _ => Ok((Origin::Nobody, 0, 1)),
+        (Moment::FirstBatch, _) => only_a_rank(&outer).map_or(Ok((Origin::Nobody, 0, 1)), Err),
+        (Moment::Early, _) => Ok((Origin::Nobody, 0, 1)),
     }
+}
+
+/// That one of Slurm and MPI says a rank and not of how many. A size alone says nothing: a job's shell has it too.
+fn only_a_rank(sources: &[(Origin, Says)]) -> Option<String> {
+    sources.iter().find_map(|(origin, says)| {
+        let (rank, world_size) = origin.name().split_once(" and ")?;
+        Some(half(rank, says.rank.filter(|_| says.world_size.is_none())?, world_size))
+    })
 }
 
 /// What the first source says that says anything, if no other contradicts it.
@@ -255,8 +264,11 @@ fn look(py: Python<'_>) -> PyResult<Seen> {
         Says::default()
     } else {
         let in_step = number("SLURM_STEP_NUM_TASKS")?;
-        let says = pair("SLURM_PROCID", "SLURM_NTASKS")?;
-        Says { world_size: in_step.or(says.world_size), ..says }
+        let Says { rank, world_size } = pair("SLURM_PROCID", "SLURM_NTASKS")?;
+        let world_size = in_step.or(world_size);
+        // Outside of a step a number alone was left there by somebody, and is no rank.
+        let is_rank = world_size.is_some() || is_set("SLURM_STEP_ID")?;
+        Says { rank: rank.filter(|_| is_rank), world_size }
     };
     Ok(Seen {
         torch,

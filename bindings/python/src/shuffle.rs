@@ -1,13 +1,17 @@
 //! `lowtide.shuffle`: files whose rows are those of others in shuffled order.
 
-use crate::argument;
+use crate::argument::{self, Flag, Name, Word};
 use crate::array::Array;
 use crate::budget;
 use crate::dtype;
 use crate::error::{raise, unlocked};
 use crate::number::{Number, optional};
+use crate::storage;
+use lowtide::store::{Storage, is_url};
 use lowtide::write::Existing;
-use lowtide::{CacheWish, Error, Interrupt, Options, ShuffleFiles, SortStep, Sorting, TokenOptions};
+use lowtide::{
+    CacheWish, Error, Interrupt, Options, ShuffleFiles, Shuffled, SortStep, Sorting, TokenOptions,
+};
 use lowtide_text::ShuffleDocuments;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -25,7 +29,8 @@ use std::sync::{Mutex, PoisonError};
 ///     inputs: A path as for `lowtide.open`; or a list of them, all with the same rows, which are shuffled
 ///         alike.
 ///     output: The file to write: `.npy` by its name, else rows and nothing before them. For a list, a folder
-///         for files of the same names.
+///         for files of the same names. An address such as `s3://bucket/rows.npy`: the file is made in
+///         `work`, sent when it is whole, and taken away there.
 ///     seed: Which order, as for `shuffled`.
 ///     epoch: Which epoch of it.
 ///     dtype: The type of an element, for files without a header.
@@ -35,7 +40,12 @@ use std::sync::{Mutex, PoisonError};
 ///         smaller of 256 MiB and a quarter of the room.
 ///     overwrite: Replaces files that are there already, once the new ones are whole.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-///         `total` in bytes, what was written `before`, and how many `passes` there are.
+///         `total` in bytes, what was written `before`, and how many `passes` there are; `step` is "sending"
+///         while files go to an object store.
+///     storage_options: How object stores are reached, those of the inputs and of the output, as for
+///         `lowtide.open`.
+///     work: A folder of this machine for files that go to an object store: twice the data. The system's for
+///         temporary files, if not given. What was done stays there, should the call be killed.
 ///
 /// Returns:
 ///     A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
@@ -55,8 +65,8 @@ use std::sync::{Mutex, PoisonError};
 ///     True
 #[pyfunction]
 #[pyo3(
-    signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), dtype=None, shape=None, offset=None, budget=None, overwrite=false, progress=None),
-    text_signature = "(inputs, output, *, seed=0, epoch=0, dtype=None, shape=None, offset=None, budget=None, overwrite=False, progress=None)"
+    signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), dtype=None, shape=None, offset=None, budget=None, overwrite=Flag::OFF, progress=None, storage_options=None, work=None),
+    text_signature = "(inputs, output, *, seed=0, epoch=0, dtype=None, shape=None, offset=None, budget=None, overwrite=False, progress=None, storage_options=None, work=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn shuffle<'py>(
@@ -69,40 +79,76 @@ pub fn shuffle<'py>(
     shape: Option<&Bound<'py, PyAny>>,
     offset: Option<Number>,
     budget: Option<&Bound<'py, PyAny>>,
-    overwrite: bool,
+    overwrite: Flag,
     progress: Option<Py<PyAny>>,
+    storage_options: Option<&Bound<'py, PyAny>>,
+    work: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     callable(py, progress.as_ref())?;
-    let budget = match budget::argument(budget)? {
-        Some(budget) => budget,
-        None => lowtide::Budget::default_for(lowtide::meter::room().bytes),
-    };
-    let mut options = Options::new().cache(CacheWish::Drop).budget(budget);
-    if let Some(given) = dtype {
-        options = options.dtype(dtype::from_python(given)?);
-    }
-    if let Some(given) = shape {
-        options = options.shape(&argument::shape(given)?).map_err(raise)?;
-    }
-    if let Some(offset) = offset {
-        options = options.offset(offset.named(py, "offset", 0)?);
-    }
-    let (inputs, outputs) = names(inputs, argument::path(output)?)?;
-    let arrays = inputs.iter().map(|path| options.clone().open(path)).collect::<lowtide::Result<_>>();
-    let shuffle = ShuffleFiles {
-        arrays: arrays.map_err(raise)?,
-        outputs,
-        seed: seed.named(py, "seed", 0)?,
-        epoch: epoch.named(py, "epoch", 0)?,
-        existing: if overwrite { Existing::Replace } else { Existing::Refuse },
-    };
-    let made = told(py, progress.as_ref(), |tell, stop| shuffle.run(tell, stop))?;
+    let far = storage::far(storage_options, work)?;
+    let storage = far.storage.clone();
+    let overwrite = overwrite.parse("overwrite")?;
+    let asked = Asked { inputs, output, seed, epoch, dtype, shape, offset, budget, overwrite, storage };
+    let shuffle = asked.files(py)?;
+    let to_store = shuffle.outputs.first().is_some_and(|output| is_url(output));
+    let made = told(py, progress.as_ref(), |tell, stop| {
+        if to_store { shuffle.run_far(&far, tell, stop) } else { shuffle.run(tell, stop) }
+    })?;
+    summary(py, made)
+}
+
+/// What was made, for whoever asked.
+pub fn summary(py: Python<'_>, made: Shuffled) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("files", made.files)?;
+    dict.set_item("files", made.files.into_iter().map(Name).collect::<Vec<_>>())?;
     dict.set_item("rows", made.rows)?;
     dict.set_item("bytes", made.bytes)?;
     dict.set_item("written_before", made.before)?;
     Ok(dict)
+}
+
+/// The arguments of `shuffle`, as they were given.
+pub struct Asked<'a, 'py> {
+    pub inputs: &'a Bound<'py, PyAny>,
+    pub output: &'a Bound<'py, PyAny>,
+    pub seed: Number,
+    pub epoch: Number,
+    pub dtype: Option<&'a Bound<'py, PyAny>>,
+    pub shape: Option<&'a Bound<'py, PyAny>>,
+    pub offset: Option<Number>,
+    pub budget: Option<&'a Bound<'py, PyAny>>,
+    pub overwrite: bool,
+    pub storage: Storage,
+}
+
+impl Asked<'_, '_> {
+    /// What is to be shuffled, opened.
+    pub fn files(self, py: Python<'_>) -> PyResult<ShuffleFiles> {
+        let Self { inputs, output, seed, epoch, dtype, shape, offset, budget, overwrite, storage } = self;
+        let budget = match budget::argument(budget)? {
+            Some(budget) => budget,
+            None => lowtide::Budget::default_for(lowtide::meter::room().bytes),
+        };
+        let mut options = Options::new().cache(CacheWish::Drop).budget(budget).storage(storage);
+        if let Some(given) = dtype {
+            options = options.dtype(dtype::from_python(given, "dtype")?);
+        }
+        if let Some(given) = shape {
+            options = options.shape(&argument::shape(given)?).map_err(raise)?;
+        }
+        if let Some(offset) = offset {
+            options = options.offset(offset.named(py, "offset", 0)?);
+        }
+        let (inputs, outputs) = names(inputs, argument::path(output)?)?;
+        let open = || inputs.iter().map(|path| options.clone().open(path)).collect();
+        Ok(ShuffleFiles {
+            arrays: storage::opened(py.detach(open))?,
+            outputs,
+            seed: seed.named(py, "seed", 0)?,
+            epoch: epoch.named(py, "epoch", 0)?,
+            existing: if overwrite { Existing::Replace } else { Existing::Refuse },
+        })
+    }
 }
 
 /// Writes the documents of token files in shuffled order into others, inside a fixed amount of memory.
@@ -113,7 +159,8 @@ pub fn shuffle<'py>(
 ///
 /// Args:
 ///     inputs: As for `lowtide.tokens`: a file, a folder, a glob, a prefix, or a list of them: one stream.
-///     output: A folder for the new files; it is made, if need be.
+///     output: A folder for the new files; it is made, if need be. An address such as `s3://bucket/shuffled/`:
+///         files are made in `work`, and sent when all of them are whole.
 ///     seed: Which order, as for `shuffled`.
 ///     epoch: Which epoch of it.
 ///     split: Which split of a folder that `lowtide.prepare` has made; `train` if not given.
@@ -125,6 +172,9 @@ pub fn shuffle<'py>(
 ///         smaller of 256 MiB and a quarter of the room.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
 ///         `total` in bytes, what was written `before`, and how many `passes` there are.
+///     storage_options: How object stores are reached, those of the inputs and of the output, as for
+///         `lowtide.open`.
+///     work: A folder of this machine for files that go to an object store, as for `lowtide.shuffle`.
 ///
 /// Returns:
 ///     A dict: the new `files`, their `documents` and `tokens`, how many `end_of_text_added`, the `bytes` of
@@ -141,8 +191,8 @@ pub fn shuffle<'py>(
 ///     True
 #[pyfunction]
 #[pyo3(
-    signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), split=None, dtype=None, format=None, end_of_text=None, budget=None, progress=None),
-    text_signature = "(inputs, output, *, seed=0, epoch=0, split=None, dtype=None, format=None, end_of_text=None, budget=None, progress=None)"
+    signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), split=None, dtype=None, format=None, end_of_text=None, budget=None, progress=None, storage_options=None, work=None),
+    text_signature = "(inputs, output, *, seed=0, epoch=0, split=None, dtype=None, format=None, end_of_text=None, budget=None, progress=None, storage_options=None, work=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn shuffle_documents<'py>(
@@ -151,40 +201,49 @@ pub fn shuffle_documents<'py>(
     output: &Bound<'py, PyAny>,
     seed: Number,
     epoch: Number,
-    split: Option<&str>,
+    split: Option<Word>,
     dtype: Option<&Bound<'py, PyAny>>,
-    format: Option<&str>,
+    format: Option<Word>,
     end_of_text: Option<Number>,
     budget: Option<&Bound<'py, PyAny>>,
     progress: Option<Py<PyAny>>,
+    storage_options: Option<&Bound<'py, PyAny>>,
+    work: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     callable(py, progress.as_ref())?;
+    let far = storage::far(storage_options, work)?;
     let budget = match budget::argument(budget)? {
         Some(budget) => budget.limit(),
         None => lowtide::Budget::default_for(lowtide::meter::room().bytes).limit(),
     };
-    let mut options = TokenOptions::new();
+    let mut options = TokenOptions::new().storage(far.storage.clone());
     if let Some(given) = dtype {
-        options = options.dtype(dtype::from_python(given)?);
+        options = options.dtype(dtype::from_python(given, "dtype")?);
     }
     if let Some(word) = format {
-        options = options.dialect(word.parse().map_err(raise)?);
+        options = options.dialect(word.parse("format")?);
     }
     if let Some(token) = optional(py, end_of_text, "end_of_text", 0)? {
         options = options.end_of_text(token);
     }
     if let Some(name) = split {
-        options = options.split(name);
+        options = options.split(name.text("split")?);
     }
     let names = argument::paths(inputs, "tokens")?;
     let (seed, epoch) = (seed.named(py, "seed", 0)?, epoch.named(py, "epoch", 0)?);
     let shuffle = ShuffleDocuments { names, options, seed, epoch, budget };
     let output = argument::path(output)?;
-    let made = told(py, progress.as_ref(), |tell, stop| shuffle.run(&output, tell, stop))?;
+    let made = told(py, progress.as_ref(), |tell, stop| {
+        if is_url(&output) {
+            shuffle.run_far(&output, &far, tell, stop)
+        } else {
+            shuffle.run(&output, tell, stop)
+        }
+    })?;
     let splits = &made.manifest.splits;
-    let files: Vec<PathBuf> = splits
+    let files: Vec<Name> = splits
         .iter()
-        .flat_map(|split| split.shards.iter().map(|shard| output.join(&shard.file.file)))
+        .flat_map(|split| split.shards.iter().map(|shard| Name(output.join(&shard.file.file))))
         .collect();
     let dict = PyDict::new(py);
     dict.set_item("files", files)?;
@@ -246,13 +305,21 @@ fn names(inputs: &Bound<'_, PyAny>, output: PathBuf) -> PyResult<(Vec<PathBuf>, 
         path.file_name().map(|name| output.join(name)).ok_or_else(nothing)
     };
     let outputs = inputs.iter().map(name).collect::<PyResult<Vec<_>>>()?;
+    if is_url(&output) {
+        return Ok((inputs, outputs));
+    }
     std::fs::create_dir_all(&output).map_err(|error| raise(Error::io(&output, "make the folder", error)))?;
     Ok((inputs, outputs))
 }
 
 fn facts<'py>(py: Python<'py>, at: &Sorting) -> PyResult<Bound<'py, PyDict>> {
     let facts = PyDict::new(py);
-    facts.set_item("step", if at.step == SortStep::Runs { "runs" } else { "rows" })?;
+    let step = match at.step {
+        SortStep::Runs => "runs",
+        SortStep::Rows => "rows",
+        SortStep::Sending => "sending",
+    };
+    facts.set_item("step", step)?;
     facts.set_item("written", at.written)?;
     facts.set_item("total", at.total)?;
     facts.set_item("before", at.before)?;

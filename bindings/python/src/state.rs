@@ -1,8 +1,17 @@
 //! The entries of a `state_dict`, each refused under its own name.
 
-use pyo3::exceptions::PyValueError;
+use crate::argument::shown;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// What `load_state_dict` was given, if it is a dict.
+pub fn dict<'a, 'py>(state: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyDict>> {
+    if let Ok(state) = state.cast() {
+        return Ok(state);
+    }
+    Err(PyTypeError::new_err(format!("state={} must be a dict that state_dict() gave", shown(state)?)))
+}
 
 /// A state whose version we know, and whose it should be: "a loader's".
 pub struct Entries<'a, 'py> {

@@ -1,18 +1,19 @@
 //! `lowtide.Tokens` and `lowtide.tokens`.
 
-use crate::argument::{self, Word};
+use crate::argument::{self, Flag, Name, Word};
 use crate::array::{identity, warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
+use crate::foreseen::Foreseen;
 use crate::loader::{Loader, Wanted};
 use crate::number::{Number, optional};
 use crate::open::FINGERPRINT;
 use crate::ranks::RankWish;
 use crate::text::{Reader, out_of_range};
-use crate::{budget, chunks, dtype, index, notebook, prepare, windows};
+use crate::{budget, chunks, dtype, index, notebook, prepare, storage, store, windows};
 use lowtide::Interrupt;
 use lowtide::format::{Dtype, Kind};
-use lowtide::order::{LastStep, Turn};
+use lowtide::order::Turn;
 use lowtide::{Access, CacheWish, LoaderOptions, TokenOptions};
 use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
@@ -47,6 +48,8 @@ pub struct Tokens {
     /// What `tokens` was given, for pickle.
     arguments: Py<PyDict>,
     text: Reader,
+    /// What `lowtide.torch` knows of who draws windows of it.
+    foresight: Mutex<Option<Py<PyAny>>>,
 }
 
 /// Calls a generic function with the integer type of a kind; `None` for what is no integer.
@@ -97,7 +100,8 @@ pub(crate) use with_integer;
 ///
 /// Args:
 ///     path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream. A
-///         folder that `lowtide.prepare` has made says by itself what its files are.
+///         folder that `lowtide.prepare` has made says by itself what its files are. Any of them may be in an
+///         object store: "s3://bucket/shards/" is a folder there.
 ///     split: Which split of such a folder: "train", unless said, or "val".
 ///     dtype: The type of a token, for files that do not say. A bare `.bin` is uint16 without it.
 ///     format: The dialect, instead of what the files look like: "nanogpt", "llmc", "megatron",
@@ -106,6 +110,10 @@ pub(crate) use with_integer;
 ///     access: How to read, as for `lowtide.open`.
 ///     cache: What becomes of the page cache, as for `lowtide.open`.
 ///     budget: Inside how much memory, as for `lowtide.open`.
+///     storage_options: How object stores are reached, as for `lowtide.open`.
+///     local_cache: A folder in which what comes from an object store is kept, as for `lowtide.open`.
+///     local_cache_size: Its size, as for `lowtide.open`.
+///     store: A store of obstore's that `path` is in, as for `lowtide.open`.
 ///
 /// Returns:
 ///     A `lowtide.Tokens`.
@@ -132,46 +140,54 @@ pub(crate) use with_integer;
 ///     <lowtide.Tokens "...train.bin" split=train tokens=50 dtype=uint16 format=nanogpt access=auto>
 #[pyfunction]
 #[pyo3(
-    signature = (path, *, split=None, dtype=None, format=None, end_of_text=None, access=Word::auto(), cache=Word::auto(), budget=None),
-    text_signature = "(path, *, split=None, dtype=None, format=None, end_of_text=None, access='auto', cache='auto', budget=None)"
+    signature = (path, *, split=None, dtype=None, format=None, end_of_text=None, access=Word::auto(), cache=Word::auto(), budget=None, storage_options=None, local_cache=None, local_cache_size=None, store=None),
+    text_signature = "(path, *, split=None, dtype=None, format=None, end_of_text=None, access='auto', cache='auto', budget=None, storage_options=None, local_cache=None, local_cache_size=None, store=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn tokens(
     py: Python<'_>,
     path: &Bound<'_, PyAny>,
-    split: Option<&str>,
+    split: Option<Word>,
     dtype: Option<&Bound<'_, PyAny>>,
-    format: Option<&str>,
+    format: Option<Word>,
     end_of_text: Option<Number>,
     access: Word,
     cache: Word,
     budget: Option<&Bound<'_, PyAny>>,
+    storage_options: Option<&Bound<'_, PyAny>>,
+    local_cache: Option<&Bound<'_, PyAny>>,
+    local_cache_size: Option<&Bound<'_, PyAny>>,
+    store: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Tokens> {
     py.import("numpy")?;
     let access: Access = access.parse("access")?;
     let cache: CacheWish = cache.parse("cache")?;
-    let mut options = TokenOptions::new().access(access).cache(cache);
+    let (storage, given) = store::argument(store, storage_options)?;
+    let storage = storage::through(py, storage, local_cache, local_cache_size)?;
+    let mut options = TokenOptions::new().access(access).cache(cache).storage(storage.clone());
     let arguments = PyDict::new(py);
+    storage::keep(&storage, local_cache_size, &arguments)?;
     arguments.set_item("access", access.name())?;
     arguments.set_item("cache", cache.name())?;
     if let Some(budget) = budget::argument(budget)? {
         options = options.budget(budget);
     }
     if let Some(given) = dtype {
-        let dtype = dtype::from_python(given)?;
+        let dtype = dtype::from_python(given, "dtype")?;
         options = options.dtype(dtype);
     }
     if let Some(word) = format {
-        options = options.dialect(word.parse().map_err(raise)?);
+        options = options.dialect(word.parse("format")?);
     }
     if let Some(token) = optional(py, end_of_text, "end_of_text", 0)? {
         options = options.end_of_text(token);
     }
     if let Some(name) = split {
-        options = options.split(name);
+        options = options.split(name.text("split")?);
     }
     let names = argument::paths(path, "tokens")?;
-    let inner = py.detach(|| options.open(&names)).map_err(raise)?;
+    let names = names.into_iter().map(|name| given.name(name)).collect::<PyResult<Vec<_>>>()?;
+    let inner = storage::opened(py.detach(|| options.open(&names)))?;
     for warning in inner.warnings() {
         let message = CString::new(warning.to_string().replace('\0', "?")).unwrap_or_default();
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)?;
@@ -184,7 +200,14 @@ pub fn tokens(
     }
     let descr = dtype::to_numpy(py, inner.dtype())?.unbind();
     let int64 = dtype::to_numpy(py, Dtype::native(Kind::Int64))?.unbind();
-    Ok(Tokens { inner, descr, int64, arguments: arguments.unbind(), text: Reader::default() })
+    Ok(Tokens {
+        inner,
+        descr,
+        int64,
+        arguments: arguments.unbind(),
+        text: Reader::default(),
+        foresight: Mutex::default(),
+    })
 }
 
 /// What pickle calls.
@@ -205,7 +228,8 @@ pub fn reopen<'py>(
     };
     if let Some(sizes) = take("sizes")? {
         let (paths, sizes) = (argument::paths(files.as_any(), "tokens")?, sizes.extract::<Vec<u64>>()?);
-        py.detach(|| lowtide::same_sizes(paths.iter().zip(sizes))).map_err(raise)?;
+        let storage = storage::argument(words.get_item(storage::OPTIONS)?.as_ref())?;
+        py.detach(|| lowtide::same_sizes(paths.iter().zip(sizes), &storage)).map_err(raise)?;
     }
     let print: Option<String> = take(FINGERPRINT)?.map(|print| print.extract()).transpose()?;
     let tokens = py.import("lowtide._lowtide")?.getattr("tokens")?.call((files,), Some(&words))?;
@@ -220,6 +244,11 @@ const FIRST_WORD: Duration = Duration::from_millis(500);
 const NEXT_WORD: Duration = Duration::from_secs(5);
 
 impl Tokens {
+    /// NumPy's int64.
+    pub fn int64(&self, py: Python<'_>) -> Py<PyArrayDescr> {
+        self.int64.clone_ref(py)
+    }
+
     /// How many documents there are.
     fn find_documents(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.scanning(py, |interrupt, progress| self.inner.find_documents(interrupt, progress))
@@ -271,7 +300,7 @@ impl Tokens {
     /// The files, in the order of the stream, as absolute paths.
     #[getter]
     fn files<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.inner.files().iter().map(|file| file.path.clone()))
+        PyTuple::new(py, self.inner.files().iter().map(|file| Name(file.path.clone())))
     }
 
     /// The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
@@ -290,6 +319,12 @@ impl Tokens {
     #[getter]
     fn end_of_text(&self) -> Option<u64> {
         self.inner.end_of_text()
+    }
+
+    /// Every token is below this, where `lowtide.prepare` has made the files; None for other files.
+    #[getter]
+    fn vocabulary(&self) -> Option<u64> {
+        Some(self.inner.prepared()?.manifest.tokenizer.vocabulary)
     }
 
     /// The way of access that was asked for; loaders say which one they took.
@@ -495,6 +530,27 @@ impl Tokens {
         PyTuple::new(py, [x, y])
     }
 
+    /// What `lowtide.torch` knows of who draws windows of it.
+    #[getter]
+    #[pyo3(name = "_foresight")]
+    fn foresight(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.foresight.lock().ok()?.as_ref().map(|known| known.clone_ref(py))
+    }
+
+    #[setter]
+    #[pyo3(name = "_foresight")]
+    fn set_foresight(&self, known: Option<Py<PyAny>>) {
+        // What was there is let go of outside the lock: it waits for its thread.
+        let old = self.foresight.lock().map(|mut slot| std::mem::replace(&mut *slot, known));
+        drop(old);
+    }
+
+    /// Something that reads batches of windows before they are asked for; None where the budget has no room for it.
+    #[pyo3(name = "_foresee")]
+    fn foresee(&self, py: Python<'_>, batch_size: usize, block_size: usize) -> Option<Foreseen> {
+        Foreseen::new(py, self, batch_size, block_size)
+    }
+
     /// Gives batches of windows, read ahead in a thread: `for x, y in tokens.loader(12, 1024)`.
     ///
     /// Args:
@@ -533,23 +589,23 @@ impl Tokens {
     #[pyo3(
         text_signature = "($self, batch_size, block_size, *, order='shuffled', seed=0, epoch=0, epochs=1, repeat=False, dtype='int64', rank=None, world_size=None, prefetch=None, drop_last=True, blocks=None, _turn=None)"
     )]
-    #[pyo3(signature = (batch_size, block_size, *, order="shuffled", seed=Some(Number::Fits(0)), epoch=Number::Fits(0), epochs=Some(Number::Fits(1)), repeat=false, dtype=None, rank=None, world_size=None, prefetch=None, drop_last=true, blocks=None, _turn=None))]
+    #[pyo3(signature = (batch_size, block_size, *, order=Word::said("shuffled"), seed=Some(Number::Fits(0)), epoch=Number::Fits(0), epochs=Some(Number::Fits(1)), repeat=Flag::OFF, dtype=None, rank=None, world_size=None, prefetch=None, drop_last=Flag::ON, blocks=None, _turn=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     #[allow(clippy::used_underscore_binding)] // a keyword that is not for users, as Python marks it
     fn loader(
         slf: &Bound<'_, Self>,
         batch_size: Number,
         block_size: Number,
-        order: &str,
+        order: Word,
         seed: Option<Number>,
         epoch: Number,
         epochs: Option<Number>,
-        repeat: bool,
+        repeat: Flag,
         dtype: Option<&Bound<'_, PyAny>>,
         rank: Option<Number>,
         world_size: Option<Number>,
         prefetch: Option<Number>,
-        drop_last: bool,
+        drop_last: Flag,
         blocks: Option<&Bound<'_, PyAny>>,
         _turn: Option<(u64, u64)>, // for lowtide.torch: this worker, of how many
     ) -> PyResult<Loader> {
@@ -560,16 +616,16 @@ impl Tokens {
         let options = LoaderOptions {
             batch_size: batch_size.size(py, "batch_size")?,
             block_size: block_size.size(py, "block_size")?,
-            order: order.parse().map_err(raise)?,
+            order: order.parse("order")?,
             seed: seed.number,
             epoch: epoch.named(py, "epoch", 0)?,
             epochs: optional(py, epochs, "epochs", 1)?,
-            again: chunks::again(repeat),
+            again: chunks::again(repeat)?,
             shard,
             turn: _turn.map_or(Ok(Turn::ALL), |(first, of)| Turn::new(first, of)).map_err(raise)?,
-            last: if drop_last { LastStep::Drop } else { LastStep::Split },
+            last: chunks::last(drop_last)?,
             prefetch: optional(py, prefetch, "prefetch", 0)?,
-            blocks: chunks::block_wish(blocks)?,
+            blocks: chunks::block_wish(blocks, "windows")?,
         };
         Loader::new(slf, options, seed, ranks, Wanted::from_python(py, dtype)?)
     }

@@ -3,7 +3,7 @@
 use crate::argument::{self, Word};
 use crate::error::unlocked;
 use crate::number::{Number, optional};
-use crate::{budget, dtype};
+use crate::{budget, dtype, storage};
 use lowtide_text::verify as text;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -24,6 +24,7 @@ use std::sync::Mutex;
 ///     format: What token files are written in, instead of what they look like: see `lowtide.tokens`.
 ///     budget: How much memory to use.
 ///     progress: A function of bytes done and bytes in all, called now and then; what it raises ends it.
+///     storage_options: How object stores are reached, as for `lowtide.open`.
 ///
 /// Returns:
 ///     A `lowtide.Verified`: look at `ok` and `findings`.
@@ -42,7 +43,7 @@ use std::sync::Mutex;
 ///     >>> bool(lowtide.verify("rows.npy"))
 ///     True
 #[pyfunction]
-#[pyo3(signature = (paths, *, vocab=None, dtype=None, shape=None, format=None, budget=None, progress=None))]
+#[pyo3(signature = (paths, *, vocab=None, dtype=None, shape=None, format=None, budget=None, progress=None, storage_options=None))]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn verify(
     py: Python<'_>,
@@ -53,6 +54,7 @@ pub fn verify(
     format: Option<Word>,
     budget: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
+    storage_options: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Verified> {
     let paths = argument::paths(paths, "files")?;
     if paths.is_empty() {
@@ -70,10 +72,11 @@ pub fn verify(
     }
     let wish = text::Wish {
         vocabulary: optional(py, vocab, "vocab", 1)?,
-        dtype: dtype.map(dtype::from_python).transpose()?,
+        dtype: dtype.map(|given| dtype::from_python(given, "dtype")).transpose()?,
         dialect: format.map(|word| word.parse("format")).transpose()?,
         shape,
         budget: budget::argument(budget)?,
+        storage: storage::argument(storage_options)?,
     };
     let (told, raised) = (progress.map(|told| told.clone().unbind()), Mutex::new(None));
     let mut tell = |done: u64, total: u64| {

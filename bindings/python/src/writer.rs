@@ -1,12 +1,12 @@
 //! `lowtide.create`, `lowtide.append` and the `lowtide.Writer` that both give.
 
-use crate::argument::{self, Word};
+use crate::argument::{self, Flag, Name, Word};
 use crate::error::unlocked;
 use crate::number::Number;
 use crate::pieces::Pieces;
 use crate::progress::{Facts, Told};
 use crate::turns::Turns;
-use crate::{budget, dtype, rows_key};
+use crate::{budget, dtype, rows_key, storage};
 use lowtide::budget::human;
 use lowtide::format::{Order, shape_text};
 use lowtide::write::{Existing, Place, WriteOptions};
@@ -15,7 +15,7 @@ use numpy::PyArrayDescr;
 use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyTuple};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,8 +30,13 @@ const TELL: Duration = Duration::from_millis(100);
 /// the old file is there or none. What a killed process has left is taken away by the next writer of the
 /// same file.
 ///
+/// An address such as `s3://bucket/rows.npy` is written in parts, several on their way inside the budget, and
+/// put together when the writer is closed. Rows of an object come in order: `append` and `extend`, or `write`
+/// where the next ones go.
+///
 /// Args:
-///     path: The file: a `.npy` file if it is called so, else one without a header.
+///     path: The file: a `.npy` file if it is called so, else one without a header. `s3://`, `gs://` or
+///         `az://` for an object.
 ///     dtype: The type of an element: whatever NumPy or torch takes for one.
 ///     shape: The shape. With None for the first axis, rows are appended as they come; a known number of
 ///         rows is reserved on the disk at once, and they may be written in any order. Rows of a known
@@ -42,6 +47,7 @@ const TELL: Duration = Duration::from_millis(100);
 ///     cache: What the page cache keeps of the file: "keep", "drop", or "auto", which keeps while it fits
 ///         in half the room.
 ///     overwrite: Replaces a file of that name, once the new one is whole.
+///     storage_options: How an object store is reached, as for `lowtide.open`.
 ///
 /// Returns:
 ///     A `lowtide.Writer`.
@@ -68,8 +74,8 @@ const TELL: Duration = Duration::from_millis(100);
 ///     4
 #[pyfunction]
 #[pyo3(
-    signature = (path, dtype, shape, *, order=Word::said("C"), budget=None, cache=Word::auto(), overwrite=false),
-    text_signature = "(path, dtype, shape, *, order='C', budget=None, cache='auto', overwrite=False)"
+    signature = (path, dtype, shape, *, order=Word::said("C"), budget=None, cache=Word::auto(), overwrite=Flag::OFF, storage_options=None),
+    text_signature = "(path, dtype, shape, *, order='C', budget=None, cache='auto', overwrite=False, storage_options=None)"
 )]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn create(
@@ -80,13 +86,15 @@ pub fn create(
     order: Word,
     budget: Option<&Bound<'_, PyAny>>,
     cache: Word,
-    overwrite: bool,
+    overwrite: Flag,
+    storage_options: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Writer> {
     py.import("numpy")?;
-    let dtype = dtype::from_python(dtype)?;
+    let dtype = dtype::from_python(dtype, "dtype")?;
     let shape = open_shape(shape)?;
-    let existing = if overwrite { Existing::Replace } else { Existing::Refuse };
+    let existing = if overwrite.parse("overwrite")? { Existing::Replace } else { Existing::Refuse };
     let options = options(budget, &cache)?.order(order.parse("order")?).existing(existing);
+    let options = options.storage(storage::argument(storage_options)?);
     let path = argument::path(path)?;
     Writer::new(py, unlocked(py, |_| options.create(&path, dtype, &shape))?)
 }
@@ -305,6 +313,7 @@ impl Writer {
     ///     TypeError: Its dtype cannot be cast without loss.
     ///     ValueError: Its rows have another shape, there is no place left for them, or the writer is closed.
     ///     OSError: The disk is full, or fails. The rows are not counted then, and can be appended again.
+    ///         Where an object store fails, for longer than `timeout`, the upload is given up.
     ///
     /// Examples:
     ///     >>> import numpy as np
@@ -329,6 +338,7 @@ impl Writer {
     /// Raises:
     ///     IndexError: Some of them would be outside the array.
     ///     ValueError: The array grows, or the rows have another shape.
+    ///     NotImplementedError: It is an object, and `start` is not where the next rows go.
     ///     TypeError: The dtype cannot be cast without loss.
     ///     OSError: The disk fails.
     ///
@@ -479,10 +489,10 @@ impl Writer {
         })
     }
 
-    /// The file, as an absolute path.
+    /// The file, as an absolute path; the address of an object, as a string.
     #[getter]
-    fn path(&self) -> &Path {
-        &self.path
+    fn path(&self) -> Name {
+        Name(self.path.clone())
     }
 
     /// The shape so far; of a known number of rows, the whole.
@@ -564,9 +574,18 @@ impl Drop for Writer {
             self.path.display()
         );
         Python::try_attach(|py| {
-            let Ok(message) = std::ffi::CString::new(message) else { return };
-            if let Err(error) = PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &message, 1) {
+            // A method that fails may leave nobody with the writer: its exception is on the way to the caller while this
+            // runs, and whatever calls Python here would take it for its own.
+            let pending = PyErr::take(py);
+            // An upload says goodbye over the network: others may go on meanwhile.
+            let _ = self.discard(py);
+            if let Ok(message) = std::ffi::CString::new(message)
+                && let Err(error) = PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &message, 1)
+            {
                 error.write_unraisable(py, None);
+            }
+            if let Some(pending) = pending {
+                pending.restore(py);
             }
         });
     }

@@ -1,5 +1,6 @@
 //! `lowtide.zip`: several arrays, the same rows.
 
+use crate::argument::Flag;
 use crate::array::Array;
 use crate::chunks::{self, Chunks, Yields};
 use crate::error::raise;
@@ -134,6 +135,9 @@ impl Zip {
     /// Returns:
     ///     A `lowtide.Zip` of the rows `start` to `stop`.
     ///
+    /// Raises:
+    ///     TypeError: A number is not a whole one.
+    ///
     /// Examples:
     ///     >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
     ///     >>> both.rows(-100)
@@ -206,7 +210,7 @@ impl Zip {
     ///     (600, 128) (600,)
     ///     (400, 128) (400,)
     #[pyo3(
-        signature = (rows, *, rank=None, world_size=None, drop_last=false),
+        signature = (rows, *, rank=None, world_size=None, drop_last=Flag::OFF),
         text_signature = "($self, rows, *, rank=None, world_size=None, drop_last=False)"
     )]
     fn chunks(
@@ -214,7 +218,7 @@ impl Zip {
         rows: Number,
         rank: Option<Number>,
         world_size: Option<Number>,
-        drop_last: bool,
+        drop_last: Flag,
     ) -> PyResult<Chunks> {
         let share = chunks::share(slf.py(), rank, world_size, drop_last)?;
         chunks::sequential(slf, &slf.get().bound(slf.py()), Yields::Tuple, rows, share)
@@ -254,7 +258,7 @@ impl Zip {
     #[pyo3(
         text_signature = "($self, rows, seed=0, *, epoch=0, start=0, repeat=False, rank=None, world_size=None, blocks=None, with_rows=False, drop_last=False, scratch=None)"
     )]
-    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=false, rank=None, world_size=None, blocks=None, with_rows=false, drop_last=false, scratch=None))]
+    #[pyo3(signature = (rows, seed=Some(Number::Fits(0)), *, epoch=Number::Fits(0), start=Number::Fits(0), repeat=Flag::OFF, rank=None, world_size=None, blocks=None, with_rows=Flag::OFF, drop_last=Flag::OFF, scratch=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn shuffled(
         slf: &Bound<'_, Self>,
@@ -262,18 +266,18 @@ impl Zip {
         seed: Option<Number>,
         epoch: Number,
         start: Number,
-        repeat: bool,
+        repeat: Flag,
         rank: Option<Number>,
         world_size: Option<Number>,
         blocks: Option<&Bound<'_, PyAny>>,
-        with_rows: bool,
-        drop_last: bool,
+        with_rows: Flag,
+        drop_last: Flag,
         scratch: Option<PathBuf>,
     ) -> PyResult<Chunks> {
         let py = slf.py();
         let shuffle =
             chunks::shuffle(py, seed, epoch, start, repeat, rank, world_size, blocks, drop_last, scratch)?;
-        let yields = if with_rows { Yields::RowsAndTuple } else { Yields::Tuple };
+        let yields = if with_rows.parse("with_rows")? { Yields::RowsAndTuple } else { Yields::Tuple };
         chunks::shuffled(slf, &slf.get().bound(py), yields, rows, shuffle)
     }
 

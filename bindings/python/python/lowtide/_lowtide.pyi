@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import GenericAlias, TracebackType
@@ -8,6 +8,7 @@ from typing import (
     Literal,
     NoReturn,
     NotRequired,
+    Self,
     SupportsIndex,
     TypeAlias,
     TypedDict,
@@ -23,6 +24,7 @@ __all__ = [
     "Array",
     "Budget",
     "Chunks",
+    "Foreseen",
     "Loader",
     "Meter",
     "Prepared",
@@ -31,10 +33,14 @@ __all__ = [
     "Verified",
     "Writer",
     "Zip",
+    "_Preparing",
+    "_Shuffling",
     "__version__",
+    "_prepare_portion",
     "_reopen",
     "_reopen_prepared",
     "_reopen_tokens",
+    "_shuffle_unit",
     "_verified",
     "append",
     "convert",
@@ -52,7 +58,8 @@ __all__ = [
 ]
 
 _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
-_Access: TypeAlias = Literal["auto", "map", "remap", "advise", "read", "direct"]
+_Access: TypeAlias = Literal["auto", "map", "remap", "advise", "read", "direct", "range"]
+_StorageOptions: TypeAlias = Mapping[str, Any]
 _Cache: TypeAlias = Literal["auto", "keep", "drop"]
 _Size: TypeAlias = int | str
 _Blocks: TypeAlias = Literal["auto"] | int | None
@@ -146,10 +153,10 @@ class Array:
     def itemsize(self) -> int:
         """Bytes of one element."""
     @property
-    def path(self) -> Path:
-        """The file, as an absolute path; of several, the first."""
+    def path(self) -> Path | str:
+        """The file, as an absolute path; of several, the first. An object's address is a str."""
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> tuple[Path | str, ...]:
         """The files, in the order of the rows, as absolute paths."""
     @property
     def access(self) -> _Access:
@@ -768,6 +775,31 @@ _Order: TypeAlias = Literal["shuffled", "sequential", "with_replacement"]
 _Format: TypeAlias = Literal["nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo", "raw"]
 
 @final
+class Foreseen:
+    """Batches of windows of a `lowtide.Tokens` that are expected to be asked for."""
+
+    @property
+    def wanted(self) -> int:
+        """Of how many windows the starts are wanted."""
+
+    def expect(self, starts: NDArray[Any]) -> None:
+        """Says where the windows begin that will be asked for next.
+
+        Args:
+            starts: As many as are wanted.
+        """
+
+    def take(self, starts: list[int]) -> tuple[NDArray[Any], NDArray[Any], int] | None:
+        """Gives the batch of these starts, if it is the next one expected.
+
+        Args:
+            starts: Where its windows begin.
+
+        Returns:
+            x and y, and how many further starts are wanted.
+        """
+
+@final
 class Tokens:
     """A stream of tokens on disk, as `lowtide.tokens` opens it.
 
@@ -789,7 +821,7 @@ class Tokens:
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype of a token in the files."""
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> tuple[Path | str, ...]:
         """The files, in the order of the stream, as absolute paths."""
     @property
     def format(self) -> _Format:
@@ -800,6 +832,9 @@ class Tokens:
     @property
     def end_of_text(self) -> int | None:
         """The token between documents, as given or as the manifest says; None where nothing says it."""
+    @property
+    def vocabulary(self) -> int | None:
+        """Every token is below this, where `lowtide.prepare` has made the files; None for other files."""
     @property
     def access(self) -> _Access:
         """The way of access that was asked for; loaders say which one they took."""
@@ -942,6 +977,8 @@ class Tokens:
             >>> bool((x[:, 1:] == y[:, :-1]).all())
             True
         """
+    _foresight: Any
+    def _foresee(self, batch_size: int, block_size: int) -> Foreseen | None: ...
     def loader(
         self,
         batch_size: int,
@@ -1106,7 +1143,7 @@ class Loader:
         """
 
 class _Progress(TypedDict):
-    step: Literal["looking", "encoding", "dealing"]
+    step: Literal["looking", "encoding", "dealing", "sending"]
     bytes_read: int
     bytes: int
     documents: int
@@ -1116,7 +1153,7 @@ class _Progress(TypedDict):
 class _Split(TypedDict):
     tokens: int
     documents: int
-    files: list[Path]
+    files: list[Path | str]
 
 @final
 class Prepared:
@@ -1133,10 +1170,10 @@ class Prepared:
     """
 
     @property
-    def path(self) -> Path:
-        """The folder, as an absolute path."""
+    def path(self) -> Path | str:
+        """The folder, as an absolute path; an address in an object store, as a string."""
     @property
-    def manifest(self) -> Path:
+    def manifest(self) -> Path | str:
         """The path of the manifest: `lowtide.json`, which has all of this and more."""
     @property
     def tokens(self) -> int:
@@ -1250,6 +1287,9 @@ class Zip:
 
         Returns:
             A `lowtide.Zip` of the rows `start` to `stop`.
+
+        Raises:
+            TypeError: A number is not a whole one.
 
         Examples:
             >>> both = lowtide.zip(lowtide.open("rows.npy"), lowtide.open("labels.npy"))
@@ -1514,6 +1554,7 @@ class Writer:
             TypeError: Its dtype cannot be cast without loss.
             ValueError: Its rows have another shape, there is no place left for them, or the writer is closed.
             OSError: The disk is full, or fails. The rows are not counted then, and can be appended again.
+                Where an object store fails, for longer than `timeout`, the upload is given up.
 
         Examples:
             >>> import numpy as np
@@ -1535,6 +1576,7 @@ class Writer:
         Raises:
             IndexError: Some of them would be outside the array.
             ValueError: The array grows, or the rows have another shape.
+            NotImplementedError: It is an object, and `start` is not where the next rows go.
             TypeError: The dtype cannot be cast without loss.
             OSError: The disk fails.
 
@@ -1611,8 +1653,8 @@ class Writer:
             False
         """
     @property
-    def path(self) -> Path:
-        """The file, as an absolute path."""
+    def path(self) -> Path | str:
+        """The file, as an absolute path; the address of an object, as a string."""
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape so far; of a known number of rows, the whole."""
@@ -1674,6 +1716,7 @@ def create(
     budget: _Size | Budget | None = None,
     cache: _Cache = "auto",
     overwrite: bool = False,
+    storage_options: _StorageOptions | None = None,
 ) -> Writer:
     """Makes an array on disk, of any size, inside a fixed amount of memory.
 
@@ -1682,8 +1725,13 @@ def create(
     the old file is there or none. What a killed process has left is taken away by the next writer of the
     same file.
 
+    An address such as `s3://bucket/rows.npy` is written in parts, several on their way inside the budget, and
+    put together when the writer is closed. Rows of an object come in order: `append` and `extend`, or `write`
+    where the next ones go.
+
     Args:
-        path: The file: a `.npy` file if it is called so, else one without a header.
+        path: The file: a `.npy` file if it is called so, else one without a header. `s3://`, `gs://` or
+            `az://` for an object.
         dtype: The type of an element: whatever NumPy or torch takes for one.
         shape: The shape. With None for the first axis, rows are appended as they come; a known number of
             rows is reserved on the disk at once, and they may be written in any order. Rows of a known
@@ -1694,6 +1742,7 @@ def create(
         cache: What the page cache keeps of the file: "keep", "drop", or "auto", which keeps while it fits
             in half the room.
         overwrite: Replaces a file of that name, once the new one is whole.
+        storage_options: How an object store is reached, as for `lowtide.open`.
 
     Returns:
         A `lowtide.Writer`.
@@ -1730,6 +1779,10 @@ def open(
     access: _Access = "auto",
     cache: _Cache = "auto",
     budget: _Size | Budget | None = None,
+    storage_options: _StorageOptions | None = None,
+    local_cache: _Path | None = None,
+    local_cache_size: _Size | None = None,
+    store: Any = None,
 ) -> Array:
     """Opens an array on disk, to be read inside a fixed amount of memory.
 
@@ -1739,6 +1792,7 @@ def open(
     Args:
         path: A `.npy` file, which says its own dtype and shape; any other file, with `dtype`, `shape` and
             `offset` as for `np.memmap`; or an `np.memmap`, whose file, dtype, shape and offset are taken.
+            Any of them may be in an object store: "s3://bucket/rows.npy", "gs://…", "az://…", "https://…".
             Several files are one array whose rows follow each other, all of the same dtype and the same
             shape of a row: a list of paths, in its order; a folder (its `.npy` files; with `dtype`, those
             that end in .bin, .raw or .dat) or a glob, sorted by the bytes of the names.
@@ -1766,6 +1820,17 @@ def open(
             like "64MiB", a number of bytes, or a `lowtide.Budget` that several arrays share. The default
             is the smaller of 256 MiB and a quarter of the room. Arrays that were handed out are the
             caller's and do not count; `access="map"` is not bounded by it.
+        storage_options: How object stores are reached, in the words of pandas and polars:
+            {"aws_region": "eu-central-1", "endpoint_url": "http://localhost:9000"}, say. What is not said
+            comes from the environment. "timeout" is how long a read may take with all its attempts, "120s"
+            if not given.
+        local_cache: A folder of this machine in which what comes from an object store is kept: a second pass
+            comes from there. Lowtide makes it and marks it; several processes may share it.
+        local_cache_size: Its size, "200GiB" say, which it never exceeds; set aside when it is made. Of one
+            that is there already it need not be given.
+        store: A store of obstore's, such as `obstore.store.S3Store("bucket")`, instead of `storage_options`:
+            `path` is a key in it. Its bucket, prefix and settings are taken; connections are made anew, and
+            one that fetches credentials by a function of Python's is refused.
 
     Returns:
         A `lowtide.Array`.
@@ -1817,6 +1882,8 @@ def prepare(
     budget: _Size | Budget | None = None,
     cache: _Cache = "auto",
     progress: Callable[[_Progress], object] | Literal[False] | None = None,
+    storage_options: _StorageOptions | None = None,
+    work: _Path | None = None,
 ) -> Prepared:
     """Turns text, JSON lines or Parquet into token files, in bounded memory and on all cores.
 
@@ -1827,7 +1894,8 @@ def prepare(
     Args:
         inputs: A file, a folder (searched to the bottom), a glob, "-" for standard input, or a list of them.
             gzip and zstd are unpacked.
-        output: The folder to write into; it is made, if need be.
+        output: The folder to write into; it is made, if need be. An address such as `s3://bucket/data/`:
+            files are made in `work`, and sent when all of them are whole, the manifest last.
         tokenizer: "gpt2", "cl100k_base", "o200k_base", ..., "bytes", "chars", or the path of a Hugging Face
             tokenizer.json.
         format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
@@ -1839,13 +1907,17 @@ def prepare(
         split_lines: Makes every line of a text a document: the same as input="lines".
         separator: What stands between the documents of a text.
         include: Which files of a folder to read, such as "*.py"; or a list of such patterns.
-        on_error: What to do about a document that cannot be read: "stop", or "skip" and count it.
+        on_error: What to do about a document that cannot be read: "stop", or "skip" and count it. The logger
+            "lowtide" is warned of the first twenty, by file, line and byte.
         shuffle_documents: Deals the documents in another order, by this seed, exactly and out of core.
         threads: How many threads make tokens; one for each core, if not given.
         budget: Memory for all of it, such as "256MiB".
         cache: What the page cache keeps of inputs and outputs: "auto", "keep" or "drop".
         progress: Is called with a dict several times a second. If not given, there is a line on stderr where
             that is a terminal, and elsewhere the logger "lowtide" is told; False says nothing.
+        storage_options: How the object store of the output is reached, as for `lowtide.open`.
+        work: A folder of this machine for files that go to an object store; the system's for temporary files,
+            if not given. What was done stays there, should the call be killed.
 
     Returns:
         A `lowtide.Prepared`.
@@ -1898,6 +1970,10 @@ def tokens(
     access: _Access = "auto",
     cache: _Cache = "auto",
     budget: _Size | Budget | None = None,
+    storage_options: _StorageOptions | None = None,
+    local_cache: _Path | None = None,
+    local_cache_size: _Size | None = None,
+    store: Any = None,
 ) -> Tokens:
     """Opens a stream of tokens: one file or many, read as one.
 
@@ -1905,7 +1981,8 @@ def tokens(
 
     Args:
         path: A file, a folder, a glob, a Megatron prefix, or a list of them, in the order of the stream. A
-            folder that `lowtide.prepare` has made says by itself what its files are.
+            folder that `lowtide.prepare` has made says by itself what its files are. Any of them may be in an
+            object store: "s3://bucket/shards/" is a folder there.
         split: Which split of such a folder: "train", unless said, or "val".
         dtype: The type of a token, for files that do not say. A bare `.bin` is uint16 without it.
         format: The dialect, instead of what the files look like: "nanogpt", "llmc", "megatron",
@@ -1914,6 +1991,10 @@ def tokens(
         access: How to read, as for `lowtide.open`.
         cache: What becomes of the page cache, as for `lowtide.open`.
         budget: Inside how much memory, as for `lowtide.open`.
+        storage_options: How object stores are reached, as for `lowtide.open`.
+        local_cache: A folder in which what comes from an object store is kept, as for `lowtide.open`.
+        local_cache_size: Its size, as for `lowtide.open`.
+        store: A store of obstore's that `path` is in, as for `lowtide.open`.
 
     Returns:
         A `lowtide.Tokens`.
@@ -1952,6 +2033,8 @@ def shuffle(
     budget: _Size | Budget | None = None,
     overwrite: bool = False,
     progress: Callable[[dict[str, Any]], object] | None = None,
+    storage_options: _StorageOptions | None = None,
+    work: _Path | None = None,
 ) -> dict[str, Any]:
     """Writes the rows of a file in shuffled order into another, inside a fixed amount of memory.
 
@@ -1963,7 +2046,8 @@ def shuffle(
         inputs: A path as for `lowtide.open`; or a list of them, all with the same rows, which are shuffled
             alike.
         output: The file to write: `.npy` by its name, else rows and nothing before them. For a list, a folder
-            for files of the same names.
+            for files of the same names. An address such as `s3://bucket/rows.npy`: the file is made in
+            `work`, sent when it is whole, and taken away there.
         seed: Which order, as for `shuffled`.
         epoch: Which epoch of it.
         dtype: The type of an element, for files without a header.
@@ -1973,7 +2057,12 @@ def shuffle(
             smaller of 256 MiB and a quarter of the room.
         overwrite: Replaces files that are there already, once the new ones are whole.
         progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-            `total` in bytes, what was written `before`, and how many `passes` there are.
+            `total` in bytes, what was written `before`, and how many `passes` there are; `step` is "sending"
+            while files go to an object store.
+        storage_options: How object stores are reached, those of the inputs and of the output, as for
+            `lowtide.open`.
+        work: A folder of this machine for files that go to an object store: twice the data. The system's for
+            temporary files, if not given. What was done stays there, should the call be killed.
 
     Returns:
         A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
@@ -2005,6 +2094,8 @@ def shuffle_documents(
     end_of_text: int | None = None,
     budget: _Size | Budget | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
+    storage_options: _StorageOptions | None = None,
+    work: _Path | None = None,
 ) -> dict[str, Any]:
     """Writes the documents of token files in shuffled order into others, inside a fixed amount of memory.
 
@@ -2014,7 +2105,8 @@ def shuffle_documents(
 
     Args:
         inputs: As for `lowtide.tokens`: a file, a folder, a glob, a prefix, or a list of them: one stream.
-        output: A folder for the new files; it is made, if need be.
+        output: A folder for the new files; it is made, if need be. An address such as `s3://bucket/shuffled/`:
+            files are made in `work`, and sent when all of them are whole.
         seed: Which order, as for `shuffled`.
         epoch: Which epoch of it.
         split: Which split of a folder that `lowtide.prepare` has made; `train` if not given.
@@ -2026,6 +2118,9 @@ def shuffle_documents(
             smaller of 256 MiB and a quarter of the room.
         progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
             `total` in bytes, what was written `before`, and how many `passes` there are.
+        storage_options: How object stores are reached, those of the inputs and of the output, as for
+            `lowtide.open`.
+        work: A folder of this machine for files that go to an object store, as for `lowtide.shuffle`.
 
     Returns:
         A dict: the new `files`, their `documents` and `tokens`, how many `end_of_text_added`, the `bytes` of
@@ -2062,6 +2157,8 @@ def convert(
     budget: _Size | Budget | None = None,
     cache: _Cache = "auto",
     progress: Callable[[_Converting], object] | Literal[False] | None = None,
+    storage_options: _StorageOptions | None = None,
+    work: _Path | None = None,
 ) -> dict[str, Any]:
     """Writes an array, or tokens, into other files that say the same, inside a fixed amount of memory.
 
@@ -2073,7 +2170,8 @@ def convert(
         inputs: A path as for `lowtide.open`, or for `lowtide.tokens` with `format=`: a file, a folder, a
             glob, or a list of files whose rows or tokens follow each other.
         output: The file to write: a `.npy` file if it is called so, else one without a header. With `format=`
-            a folder, with a manifest, as `lowtide.prepare` makes it.
+            a folder, with a manifest, as `lowtide.prepare` makes it. An address such as `s3://bucket/rows.npy`
+            is written to in parts that are put together at the end; the order of the axes stays then.
         dtype: Its element type; the input's if not given. Every value has to survive: 3.0 becomes the int8 3,
             3.5 and 300.0 are errors.
         byte_order: "little", "big" or "native"; that of the dtype if not given.
@@ -2095,6 +2193,9 @@ def convert(
             half the room.
         progress: A function that is called with a dict now and then: `written` and `total`, in bytes. What it
             raises ends the work. By default a line on the terminal; False for silence.
+        storage_options: How object stores are reached, as for `lowtide.open`: those of inputs and output.
+        work: A folder of this machine in which token files are made that go to an object store; the system's
+            for temporary files, if not given.
 
     Returns:
         A dict: `path`, `shape`, `dtype`, `order` and `bytes` of the new file; of tokens `path`, `format`,
@@ -2133,6 +2234,7 @@ def verify(
     format: str | None = None,
     budget: _Size | Budget | None = None,
     progress: Callable[[int, int], object] | None = None,
+    storage_options: _StorageOptions | None = None,
 ) -> Verified:
     """Checks files: a folder that `lowtide.prepare` has made against its manifest, byte by byte.
 
@@ -2148,6 +2250,7 @@ def verify(
         format: What token files are written in, instead of what they look like: see `lowtide.tokens`.
         budget: How much memory to use.
         progress: A function of bytes done and bytes in all, called now and then; what it raises ends it.
+        storage_options: How object stores are reached, as for `lowtide.open`.
 
     Returns:
         A `lowtide.Verified`: look at `ok` and `findings`.
@@ -2192,6 +2295,79 @@ def main(arguments: Sequence[str], python: str | PathLike[str] | None) -> int:
     """Runs the command and returns its exit code."""
 
 def _reopen(path: _Path, arguments: dict[str, Any]) -> Array: ...
-def _reopen_prepared(folder: _Path) -> Prepared: ...
+def _reopen_prepared(folder: _Path, storage_options: _StorageOptions | None = None) -> Prepared: ...
 def _verified(files: int, bytes: int, findings: list[tuple[Path, str]]) -> Verified: ...
 def _reopen_tokens(files: tuple[_Path, ...], arguments: dict[str, Any]) -> Tokens: ...
+
+@final
+class _Preparing:
+    def __new__(
+        cls,
+        inputs: _Path | Sequence[_Path],
+        output: _Path,
+        *,
+        tokenizer: str | PathLike[str] | None = None,
+        format: str = ...,
+        val: float = 0.0,
+        seed: int = ...,
+        shard_tokens: int | str | None = None,
+        input: str | None = None,
+        field: str = "text",
+        split_lines: bool = False,
+        separator: str | None = None,
+        include: str | Sequence[str] | None = None,
+        on_error: str = ...,
+        shuffle_documents: int | None = None,
+        budget: _Size | Budget | None = None,
+        cache: str = ...,
+        part_bytes: int | None = None,
+        progress: Callable[[Any], object] | Literal[False] | None = None,
+    ) -> Self: ...
+    def __len__(self) -> int: ...
+    @property
+    def budget(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def portion(self, number: int) -> tuple[int, str, tuple[int, int, int] | None]: ...
+    def tell(self, read: int, documents: int, tokens: int, skipped: int, resumed: int) -> None: ...
+    def finish(self) -> Prepared: ...
+    def close(self) -> None: ...
+
+@final
+class _Shuffling:
+    def __new__(
+        cls,
+        inputs: _Path | Sequence[_Path],
+        output: _Path,
+        *,
+        seed: int = ...,
+        epoch: int = ...,
+        dtype: Any = None,
+        shape: Any = None,
+        offset: int | None = None,
+        budget: _Size | Budget | None = None,
+        overwrite: bool = False,
+    ) -> Self: ...
+    @property
+    def budget(self) -> int: ...
+    def described(self) -> str: ...
+    def to_do(self) -> tuple[str, list[int]]: ...
+    def done(self, step: str, number: int) -> tuple[int, int, int]: ...
+    def finish(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+def _prepare_portion(task: str) -> tuple[int, int, int]: ...
+def _shuffle_unit(
+    described: str,
+    step: str,
+    number: int,
+    inputs: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    seed: int = ...,
+    epoch: int = ...,
+    dtype: Any = None,
+    shape: Any = None,
+    offset: int | None = None,
+    budget: _Size | Budget | None = None,
+) -> None: ...

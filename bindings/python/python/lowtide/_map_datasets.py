@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from lowtide._arguments import check_rows, check_tokens
 from lowtide._lowtide import Zip
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 class RowDataset(Dataset[Any]):
     """The rows of an array as tensors; of a ``lowtide.zip``, tuples of them.
 
+    Args:
+        rows: What ``lowtide.open`` or ``lowtide.zip`` gave.
+
     Raises:
-        TypeError: Torch has no tensors of such elements.
+        TypeError: Torch has no tensors of such elements; or it is something else.
 
     >>> import lowtide, lowtide.torch
     >>> from torch.utils.data import DataLoader
@@ -37,6 +41,7 @@ class RowDataset(Dataset[Any]):
 
     def __init__(self, rows: Array | Zip) -> None:
         """Check that torch has tensors of such elements."""
+        check_rows(rows)
         self._arrays: tuple[Array, ...] = rows.arrays if isinstance(rows, Zip) else (rows,)
         self._together = isinstance(rows, Zip)
         len(self)
@@ -78,8 +83,14 @@ class WindowDataset(Dataset[Any]):
     and deals them out to ranks. ``TokenDataset`` does that by itself, reads ahead, and moves the cuts from
     epoch to epoch.
 
+    Args:
+        tokens: What ``lowtide.tokens`` opened.
+        block_size: How many tokens a window has.
+        items: What one item is, as above.
+
     Raises:
         ValueError: There are fewer tokens than a window takes, or a word is not known.
+        TypeError: It is something else than tokens.
 
     >>> import lowtide, lowtide.torch
     >>> windows = lowtide.torch.WindowDataset(lowtide.tokens("train.bin"), block_size=1024)
@@ -94,6 +105,7 @@ class WindowDataset(Dataset[Any]):
         self, tokens: Tokens, block_size: int, *, items: Literal["pairs", "transformers"] = "pairs"
     ) -> None:
         """Check the arguments: nothing is read."""
+        check_tokens(tokens)
         if items not in ("pairs", "transformers"):
             raise ValueError(f'items={items!r} is not known\nhint: one of "pairs", "transformers"')
         self.tokens = tokens

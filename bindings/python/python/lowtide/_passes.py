@@ -46,8 +46,9 @@ class Passes:
     def take(self, worker: WorkerInfo, number: int, over: bool = False) -> None:
         """Note that this worker is in a pass, or was resumed after its last batch of it."""
         self._began = True
-        self._over[worker.id] = int(over)
+        # The word first: who sees what comes after it sees the word, too. See `next`.
         self._words[worker.id] = _key(worker) << _BITS | number
+        self._over[worker.id] = int(over)
 
     def all_over(self, worker: WorkerInfo, number: int) -> bool:
         """Say whether all workers of this iteration were resumed after their last batch of a pass."""
@@ -70,8 +71,11 @@ class Passes:
             )
         if worker.num_workers > _WORKERS:
             raise ValueError(f"num_workers is {worker.num_workers}, at most {_WORKERS} can share a dataset")
+        # In this order: another worker may take its pass just now. An old word beside what it has noted since
+        # would be the pass before, once more.
+        over_before: list[int] = self._over.tolist()
         words: list[int] = self._words.tolist()
-        last = _last(words, self._over.tolist())
+        last = _last(words, over_before)
         mine = words[worker.id]
         if self._began and not mine:
             raise RuntimeError(

@@ -20,7 +20,8 @@ from numpy.lib.array_utils import normalize_axis_tuple
 if TYPE_CHECKING:
     from lowtide._lowtide import Array
 
-AT_ONCE = 128 << 10  # bytes of a piece: it stays in a core's cache
+# Bytes of a piece: it stays in a second-level cache. 128 KiB took a tenth longer, 512 no less.
+AT_ONCE = 256 << 10
 
 Axis = int | tuple[int, ...] | None
 

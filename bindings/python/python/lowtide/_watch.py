@@ -92,6 +92,9 @@ class Report:
         Args:
             path: Where to write it; ``None`` returns it instead.
 
+        Returns:
+            The page as text, if there is no path; else ``None``.
+
         Raises:
             OSError: It cannot be written; what was there before stays then.
 
@@ -112,6 +115,9 @@ class Report:
 
         Args:
             path: Where to write it; ``None`` returns it instead.
+
+        Returns:
+            The JSON as text, if there is no path; else ``None``.
 
         Raises:
             OSError: It cannot be written; what was there before stays then.

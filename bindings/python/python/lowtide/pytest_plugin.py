@@ -44,6 +44,13 @@ class Flat:
     def __call__(self, function: Callable[[], object], *, seconds: float = 3.0) -> Report:
         """Call ``function`` again and again for some ``seconds``, and fail unless memory stays flat.
 
+        Args:
+            function: What to call, without arguments.
+            seconds: For how long; two are too short to judge.
+
+        Returns:
+            The report.
+
         >>> import time
         >>> from lowtide.pytest_plugin import Flat
         >>> report = Flat()(lambda: time.sleep(0.01), seconds=2.5)
@@ -61,6 +68,9 @@ class Flat:
     def watch(self) -> Watch:
         """A watch with these settings.
 
+        Returns:
+            A ``lowtide.Watch``, not started.
+
         >>> from lowtide.pytest_plugin import Flat
         >>> Flat().watch()
         <lowtide.Watch of auto: not started>
@@ -71,6 +81,9 @@ class Flat:
 
     def judge(self, report: Report) -> None:
         """Fail the test unless the report is flat, or allowed. Too short to tell is a warning.
+
+        Args:
+            report: That of a watch that is over.
 
         >>> import time, lowtide
         >>> from lowtide.pytest_plugin import Flat

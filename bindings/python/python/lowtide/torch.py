@@ -18,14 +18,15 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from lowtide import _callers
+from lowtide._arguments import check_draw, check_tokens
+from lowtide._foresight import Foresight
+from lowtide._lowtide import Tokens
 from lowtide._map_datasets import RowDataset, WindowDataset
 from lowtide._passes import Passes
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
     from torch.utils.data._utils.worker import WorkerInfo
-
-    from lowtide._lowtide import Tokens
 
 __all__ = ["RowDataset", "TokenDataset", "WindowDataset", "get_batch"]
 
@@ -48,6 +49,9 @@ def get_batch(
     ``x`` and ``y`` are int64 tensors of ``batch_size`` rows of ``block_size`` tokens, ``y`` shifted by one.
     On CUDA they are allocated pinned, filled in place and copied with ``non_blocking=True``.
 
+    Where nobody else draws from the generator between calls, the windows of the next ones are read meanwhile,
+    in a thread and inside the budget: a copy of the generator tells which they are.
+
     Args:
         tokens: What ``lowtide.tokens`` opened.
         batch_size: How many windows.
@@ -55,14 +59,22 @@ def get_batch(
         device: Where the tensors go.
         generator: What draws; torch's default one if not given.
 
+    Returns:
+        ``(x, y)``, on the device.
+
     Raises:
         IndexError: There are fewer tokens than a window takes.
+        ValueError: There are no windows in such a batch, or no tokens in such a window.
+        TypeError: The tokens are something else, or a number is no whole one.
 
     >>> import lowtide, lowtide.torch
     >>> x, y = lowtide.torch.get_batch(lowtide.tokens("train.bin"), batch_size=12, block_size=1024)
     >>> x.shape, x.dtype
     (torch.Size([12, 1024]), torch.int64)
     """
+    # Nearly all calls are right: two looks at types, and no call of a function.
+    if type(tokens) is not Tokens or type(batch_size) is not int or batch_size < 1:
+        check_draw(tokens, batch_size)
     if device != "cpu":  # most are, and asking torch what a word means takes as long as reading a window
         device = torch.device(device)
     length = len(tokens)
@@ -73,12 +85,20 @@ def get_batch(
         )
     # A list of a few numbers takes less time than an array that stands for the same memory.
     starts = torch.randint(length - block_size, (batch_size,), generator=generator, device=_CPU).tolist()
+    foresight = tokens._foresight
+    if foresight is None or not foresight.fits(batch_size, block_size, generator):
+        foresight = tokens._foresight = Foresight(batch_size, block_size, length, generator)
+    foreseen = foresight.take(tokens, starts)
     if isinstance(device, torch.device) and device.type == "cuda":
         shape = batch_size, block_size
         x, y = (torch.empty(shape, dtype=torch.int64, device=_CPU, pin_memory=True) for _ in range(2))
-        tokens.windows(starts, block_size, out=(x.numpy(), y.numpy()))
+        if foreseen is None:
+            tokens.windows(starts, block_size, out=(x.numpy(), y.numpy()))
+        else:
+            for pinned, array in zip((x, y), foreseen, strict=True):
+                pinned.numpy()[:] = array
         return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-    pair = _tensors(tokens.windows(starts, block_size))
+    pair = _tensors(foreseen or tokens.windows(starts, block_size))
     return pair if device == "cpu" else (pair[0].to(device), pair[1].to(device))
 
 
@@ -102,6 +122,28 @@ class TokenDataset(IterableDataset[_Pair]):
 
     Our loader reads ahead in a thread of its own, so that workers are rarely worth their cost: each has a
     budget of its own, and copies its batches into shared memory.
+
+    Args:
+        tokens: What ``lowtide.tokens`` opened.
+        batch_size: How many windows a batch has, on each rank.
+        block_size: How many tokens a window has.
+        order: "shuffled", "sequential" or "with_replacement", as for ``Tokens.loader``; so are the others.
+        seed: Which order; None draws one, the same for all workers.
+        epoch: The epoch with which the first iteration begins.
+        epochs: How many epochs one iteration has; None has no end.
+        repeat: Every iteration begins the same epochs again: for validation.
+        dtype: The integers of x and y.
+        rank, world_size: Which share of the batches; asked of torch.distributed and others if not given.
+        prefetch: How many batches to read ahead at most.
+        drop_last: Leaves out the last windows of an epoch, which do not fill a batch on every rank.
+        blocks: Whole blocks of neighbours, mixed inside the budget.
+
+    Raises:
+        ValueError: The tokens are too few, or a word or a number makes no sense.
+        MemoryError: A batch does not fit in the budget.
+        TypeError: The tokens are something else. Or at the first batch, in a ``DataLoader`` without
+            ``batch_size=None``.
+        RuntimeError: At the first batch, where Accelerate's ``prepare`` would deal out a rank's share again.
 
     >>> import lowtide, lowtide.torch
     >>> from torch.utils.data import DataLoader
@@ -129,6 +171,7 @@ class TokenDataset(IterableDataset[_Pair]):
         blocks: Literal["auto"] | int | None = None,
     ) -> None:
         """Check the arguments: nothing is read before the first batch."""
+        check_tokens(tokens)
         super().__init__()
         self.tokens = tokens
         self._settings: dict[str, Any] = {
@@ -179,6 +222,15 @@ class TokenDataset(IterableDataset[_Pair]):
         """Do nothing: epochs are counted here.
 
         Accelerate's loaders call it before they start their workers, where nothing else of ours is called.
+
+        Args:
+            epoch: Is not looked at.
+
+        Raises:
+            RuntimeError: Accelerate would deal out one rank's share again.
+
+        >>> import lowtide, lowtide.torch
+        >>> lowtide.torch.TokenDataset(lowtide.tokens("train.bin"), 12, 1024).set_epoch(3)
         """
         _callers.refuse_dealing(self._here()["world_size"] or self._loader.world_size)
 
@@ -270,7 +322,20 @@ class TokenDataset(IterableDataset[_Pair]):
         self._passes.handed_out(worker)
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the iteration stands, as the caller saw it: see ``Loader.state_dict``."""
+        """Say where the iteration stands, as the caller saw it: see ``Loader.state_dict``.
+
+        Returns:
+            A small dict that JSON takes, good for any number of ranks.
+
+        Raises:
+            RuntimeError: Workers read the batches, and how far they are is not known to this copy.
+
+        >>> import lowtide, lowtide.torch
+        >>> dataset = lowtide.torch.TokenDataset(lowtide.tokens("train.bin"), batch_size=12, block_size=1024)
+        >>> x, y = next(iter(dataset))
+        >>> dataset.state_dict()["position"]
+        12
+        """
         if get_worker_info() is not None:
             return {**self._loader.state_dict(), "end": self._end, "step": self._step()}
         if self._passes.last() is not None:
@@ -281,7 +346,22 @@ class TokenDataset(IterableDataset[_Pair]):
         return {**self._loader.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where a ``state_dict`` was taken, with or without workers."""
+        """Go on from where a ``state_dict`` was taken, with or without workers.
+
+        Args:
+            state: What ``state_dict`` gave, also after JSON.
+
+        Raises:
+            ValueError: The files, the order or the ``block_size`` are not the state's, or it is no state.
+
+        >>> import lowtide, lowtide.torch
+        >>> dataset = lowtide.torch.TokenDataset(lowtide.tokens("train.bin"), batch_size=12, block_size=1024)
+        >>> x, y = next(iter(dataset))
+        >>> again = lowtide.torch.TokenDataset(lowtide.tokens("train.bin"), batch_size=4, block_size=1024)
+        >>> again.load_state_dict(dataset.state_dict())
+        >>> again.state_dict()["position"]
+        12
+        """
         if get_worker_info() is not None:
             self._resume = state
             return

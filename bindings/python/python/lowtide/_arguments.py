@@ -1,0 +1,47 @@
+"""What the helpers for torch are given: another kind of object is refused under the argument's name.
+
+A path has a length, and a NumPy array can be indexed: they would fail later, and about something else.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from lowtide._lowtide import Array, Tokens, Zip
+
+
+def check_tokens(tokens: Any) -> None:
+    """Refuse what is not tokens of ours."""
+    if not isinstance(tokens, Tokens):
+        raise TypeError(
+            f"tokens must be what lowtide.tokens(...) returned, not {type(tokens).__name__}{_hint(tokens)}"
+        )
+
+
+def check_rows(rows: Any) -> None:
+    """Refuse what is no array of ours, and no zip of such."""
+    if not isinstance(rows, Array | Zip):
+        raise TypeError(
+            "rows must be what lowtide.open(...) or lowtide.zip(...) returned, "
+            f"not {type(rows).__name__}{_hint(rows)}"
+        )
+
+
+def check_draw(tokens: Any, batch_size: Any) -> None:
+    """Refuse what ``get_batch`` cannot draw from, or not so often."""
+    check_tokens(tokens)
+    try:
+        number = operator.index(batch_size)
+    except TypeError:
+        raise TypeError(f"batch_size={batch_size!r} must be a whole number") from None
+    if number < 1:
+        raise ValueError(f"batch_size is {number}\nhint: a batch has one window or more")
+
+
+def _hint(given: Any) -> str:
+    if isinstance(given, Tokens):
+        return "\nhint: lowtide.torch.WindowDataset takes tokens"
+    if isinstance(given, Array | Zip):
+        return "\nhint: lowtide.torch.RowDataset takes arrays"
+    return ""
