@@ -74,7 +74,7 @@ def test_drop_leaves_what_others_had_cached(large, access):
         for offset in range(100 << 20, 150 << 20, 1 << 20):
             os.pread(file.fileno(), 4096, offset)  # single pages, too
     before = cached(large)
-    assert cached(large, 0, ours) == ours
+    assert cached(large, 0, ours) > 0.99 * ours  # DAMON may be at it already
     with lowtide.open(large, access=access, cache="drop", budget=BUDGET) as a:
         chunks = a.shuffled(4096, seed=2, with_rows=True)
         for at, chunk in itertools.islice(chunks, 8 if access in ("remap", "advise") else None):

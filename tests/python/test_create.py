@@ -273,6 +273,32 @@ def test_what_is_forgotten_is_said_and_leaves_nothing(tmp_path):
     assert names(tmp_path) == []
 
 
+def test_the_error_of_a_writer_that_nobody_else_has_is_not_lost(tmp_path):
+    """It is let go of, and says that it was never closed, while its exception is on the way."""
+
+    def breaks():
+        yield np.zeros(2, "f4")
+        raise ZeroDivisionError("of the generator")
+
+    old = tmp_path / "old.npy"
+    np.save(old, np.arange(5))
+
+    def new():
+        return lowtide.create(tmp_path / "new.npy", "f4", (5,))
+
+    for fail, error, says in [  # in one expression each: a name would keep the writer
+        (lambda: new().append(np.zeros(9, "f4")), ValueError, "9 rows do not fit"),
+        (lambda: new().append("x"), TypeError, "cannot be cast to float32"),
+        (lambda: new().extend(breaks()), ZeroDivisionError, "of the generator"),
+        (lambda: new().write(-1, np.zeros(1, "f4")), ValueError, "start is -1"),
+        (lambda: lowtide.append(old).append(np.zeros((2, 2), "i8")), ValueError, "does not fit"),
+    ]:
+        with pytest.warns(ResourceWarning, match="was never closed"), pytest.raises(error, match=says):
+            fail()
+    assert names(tmp_path) == ["old.npy"]
+    assert np.load(tmp_path / "old.npy").tolist() == list(range(5))
+
+
 def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.arange(5))

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -241,6 +242,26 @@ def small_disk(request, tmp_path):
         pytest.skip(f"cannot mount: {done.stderr.strip()}")
     yield mount
     subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def test_what_does_not_fit_is_refused_without_filling_the_disk(tmp_path):
+    free, least, done = os.statvfs(tmp_path), [], threading.Event()
+
+    def watch():
+        while not done.wait(0.001):
+            least.append(os.statvfs(tmp_path).f_bavail)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(OSError, match="nothing was written") as caught:
+            lowtide.create(tmp_path / "rows.npy", "u1", (2 * free.f_bavail * free.f_frsize // MIB, MIB))
+    finally:
+        done.set()
+        watcher.join()
+    assert caught.value.errno == errno.ENOSPC
+    assert min(least, default=free.f_bavail) > free.f_bavail // 2
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_is_said_at_once_or_with_the_chunk_and_nothing_is_lost(small_disk):

@@ -28,7 +28,7 @@ def public() -> dict[str, object]:
     for name in lowtide.__all__:
         if name != "__version__":
             value = found[name] = getattr(lowtide, name)
-            parts = [part for part in vars(value) if part[0] != "_"] if inspect.isclass(value) else []
+            parts = sorted(part for part in vars(value) if part[0] != "_") if inspect.isclass(value) else []
             found |= {f"{name}.{part}": getattr(value, part) for part in parts}
     return found
 
@@ -87,6 +87,57 @@ def test_every_argument_is_explained(name):
             )
 
 
+SOURCES = ["_lowtide.pyi", "_watch.py", "torch.py", "_map_datasets.py", "pytest_plugin.py"]
+
+
+def defined(source: str) -> dict[str, ast.FunctionDef]:
+    """The public functions and methods of a source, by name; read, not imported: torch is not needed."""
+    found: dict[str, ast.FunctionDef] = {}
+    private = {"Meter", "Recording", "Watched", "main", "parse_size", "pytest_runtest_call"}
+    for node in ast.parse((SCRIPT.parent / "python" / "lowtide" / source).read_text()).body:
+        parts = node.body if isinstance(node, ast.ClassDef) else []
+        if (
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and node.name not in private
+            and node.name[0] != "_"
+        ):
+            for part in [node, *parts]:
+                name = part.name if part is node else f"{node.name}.{getattr(part, 'name', '_')}"
+                if isinstance(part, ast.FunctionDef) and "._" not in name and ast.get_docstring(part):
+                    found[name] = part
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_given_back_is_explained(source):
+    for name, node in defined(source).items():
+        given = ast.unparse(node.returns) if node.returns else "None"
+        plain = {getattr(mark, "id", getattr(mark, "attr", "")) for mark in node.decorator_list}
+        if given != "None" and not plain & {"property", "fixture", "setter"}:
+            assert re.search(r"^Returns:$", ast.get_docstring(node), re.M), f"{source}: {name} gives {given}"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_argument_of_every_class_and_method_is_explained(source):
+    tree = ast.parse((SCRIPT.parent / "python" / "lowtide" / source).read_text())
+    makers = {
+        node.name: (ast.get_docstring(node), part)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and node.name[0] != "_"
+        and node.name not in ("Meter", "Report", "Watch")
+        for part in node.body
+        if isinstance(part, ast.FunctionDef) and part.name in ("__init__", "__new__")
+    }
+    known = {name: (ast.get_docstring(node), node) for name, node in defined(source).items()}
+    for name, (doc, node) in {**makers, **known}.items():
+        for argument in [*node.args.args, *node.args.kwonlyargs]:
+            if argument.arg not in ("self", "cls") and argument.arg[0] != "_":
+                explained = re.search(rf"^    (\w+, )?{argument.arg}\b.*: ", doc, re.M)
+                setter = any(getattr(mark, "attr", "") == "setter" for mark in node.decorator_list)
+                assert explained or setter, f"{source}: {name} does not explain {argument.arg}"
+
+
 def test_open_is_enough_to_use_it():
     doc = lowtide.open.__doc__
     with pytest.raises(ValueError, match="not a way of access") as caught:
@@ -124,7 +175,30 @@ def test_the_examples_with_torch_run(files):
 
     assert run("lowtide.torch", lowtide.torch.__doc__) >= 3
     for name in lowtide.torch.__all__:
-        assert run(f"lowtide.torch.{name}", inspect.cleandoc(getattr(lowtide.torch, name).__doc__)) > 0, name
+        value = getattr(lowtide.torch, name)
+        assert run(f"lowtide.torch.{name}", inspect.cleandoc(value.__doc__)) > 0, name
+        for part, method in vars(value).items() if inspect.isclass(value) else ():
+            if part[0] != "_" and inspect.isfunction(method):
+                assert run(f"lowtide.torch.{name}.{part}", inspect.cleandoc(method.__doc__)) > 0, part
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("default")  # Ray's are not ours
+def test_the_names_for_ray_are_explained_and_their_examples_run(files):
+    ray = pytest.importorskip("ray.data", reason="Ray is not installed") and sys.modules["ray"]
+    import lowtide.ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=256 << 20)
+    try:
+        assert run("lowtide.ray", lowtide.ray.__doc__) >= 4
+        for name in lowtide.ray.__all__:
+            function = getattr(lowtide.ray, name)
+            doc = inspect.cleandoc(function.__doc__)
+            assert run(f"lowtide.ray.{name}", doc) > 0, name
+            for argument in inspect.signature(function).parameters:
+                assert re.search(rf"^    {argument}: ", doc, re.M), f"{name} does not explain {argument}"
+    finally:
+        ray.shutdown()
 
 
 def test_the_stub_says_the_same():

@@ -83,6 +83,8 @@ READ = """if True:
 def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("fallbacks") / "rows.npy"
     np.save(path, np.repeat(np.arange(200_000, dtype="float32")[:, None], 128, axis=1))  # 98 MiB
+    with path.open("rb") as file:
+        os.fsync(file.fileno())  # dirty pages cannot be dropped
     return path
 
 

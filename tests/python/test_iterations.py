@@ -186,6 +186,18 @@ def test_an_iterator_of_a_repeated_loader_is_one_iteration(counting):
     assert starts(old, 9) == whole[2:], "they share the loader"
 
 
+def test_an_iteration_says_of_what_it_is(counting, rows):
+    for made in (
+        counting(700).loader(2, 50, repeat=True, rank=1, world_size=2),
+        rows.shuffled(10, repeat=True, rank=1, world_size=2),
+    ):
+        it = iter(made)
+        assert repr(it) == f"<lowtide.Iteration of {made!r}>"
+        assert " repeat=True rank=1 world_size=2 (given) " in repr(it)
+        list(it)
+        assert repr(it) == f"<lowtide.Iteration of {made!r}, at its end>"
+
+
 def test_a_loaded_state_is_gone_on_from_once(counting, rows):
     t = counting(700)
     loader, half = t.loader(2, 50, repeat=True), t.loader(2, 50)
@@ -300,6 +312,20 @@ def test_a_rank_that_was_found_is_sent_and_one_that_was_not_is_asked_for(countin
     monkeypatch.delenv("WORLD_SIZE")
     for sent in found:
         assert "rank=1 world_size=2" in repr(pickle.loads(sent))
+
+
+def test_an_iteration_with_repeat_pickles_where_it_stands(rows, counting):
+    """What ``iter`` gives with ``repeat=True`` is no loader: it goes on, and does not begin again."""
+    for made in (rows.shuffled(10, repeat=True), counting(700).loader(3, 10, repeat=True)):
+        whole = [np.asarray(item).tolist() for item in made]
+        it = iter(made)
+        next(it), next(it)
+        for other in (pickle.loads(pickle.dumps(it)), copy.deepcopy(it)):
+            assert iter(other) is other
+            assert [np.asarray(item).tolist() for item in other] == whole[2:]
+            assert list(other) == [], "it is over"
+        assert [np.asarray(item).tolist() for item in it] == whole[2:]
+        assert list(pickle.loads(pickle.dumps(it))) == [], "over stays over"
 
 
 def test_zips_and_budgets_pickle(rows):

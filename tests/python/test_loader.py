@@ -208,7 +208,7 @@ def test_drop_last_false_splits_the_last_step_or_says_that_it_cannot(counting):
     assert [len(b) for b in each[0]] == [4, 1]
     assert [len(b) for b in each[1]] == [4, 1]
     assert len(set(flat(each[0]) + flat(each[1]))) == 10
-    with pytest.raises(ValueError, match="1 rows for 3 ranks"):
+    with pytest.raises(ValueError, match="enough for 1 of 3 ranks"):
         t.loader(3, 7, rank=0, world_size=3, drop_last=False)
 
 

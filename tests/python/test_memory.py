@@ -242,7 +242,9 @@ def test_page_tables_of_advise_are_bounded(take):
     assert taken.total <= taken.limit + HAND, taken
 
 
-@pytest.mark.parametrize("access", [pytest.param("remap", marks=pytest.mark.heavy), *BOUNDED[1:]])
+@pytest.mark.parametrize(
+    "access", [pytest.param(a, marks=pytest.mark.heavy if a in ("remap", "advise") else ()) for a in BOUNDED]
+)
 def test_ten_thousand_small_chunks_are_flat(rows, take, access):
     taken = take(rows, access, 32 * MIB, chunks=10_000, size=16)
     assert taken.count == 160_000

@@ -382,7 +382,7 @@ def test_words_that_make_no_sense(save, tmp_path):
         (path, {"access": "fast"}, ValueError, 'hint: one of "auto", "map", "remap", "advise", "read"'),
         (path, {"cache": "none"}, ValueError, 'one of "auto", "keep", "drop"'),
         (path, {"budget": "lots"}, ValueError, "hint: write it like 512MiB"),
-        (path, {"budget": -1}, (TypeError, ValueError), "not a size"),
+        (path, {"budget": -1}, ValueError, "^budget is -1: it must be a whole number from 1 to "),
         (path, {"budget": 0}, ValueError, "hint: "),
         (path, {"budget": 1.5}, TypeError, 'hint: a number of bytes or a text like "512MiB"'),
         (

@@ -63,7 +63,7 @@ def test_every_format_is_read_back(tmp_path, format, shard_tokens):
     t = lowtide.tokens(tmp_path / "out")
     assert t[:].tolist() == expected
     assert (t.format, t.dtype, t.end_of_text, t.split) == (format, np.uint16, 256, "train")
-    assert t.documents == len(texts)
+    assert (t.vocabulary, t.documents) == (257, len(texts))
     assert [t.text(i) for i in range(len(texts))] == texts
     assert t.text(-1) == texts[-1]
     assert t.document(0).tolist() == by_bytes(texts[:1], before=format == "llmc")
@@ -271,7 +271,7 @@ def test_what_an_open_split_says_and_keeps(tmp_path):
     with pytest.raises(ValueError, match='split="val" is for a folder that lowtide prepare has made'):
         lowtide.tokens(tmp_path / "plain.bin", split="val")
     plain = lowtide.tokens(tmp_path / "plain.bin")
-    assert (plain.split, plain.end_of_text) == (None, None)
+    assert (plain.split, plain.end_of_text, plain.vocabulary) == (None, None, None)
 
 
 def test_a_manifest_tells_the_dtype_of_bare_tokens(tmp_path):
@@ -283,6 +283,31 @@ def test_a_manifest_tells_the_dtype_of_bare_tokens(tmp_path):
         assert t.dtype == np.uint32
         assert t[:].tolist() == [24912, 199999]
         assert t.text(0) == "hello"
+
+
+@pytest.mark.parametrize("change", [-2, 2])
+def test_a_shard_of_another_size_than_it_had_is_refused(tmp_path, change):
+    """Bare tokens do not say how many they are: half a copy would be trained on."""
+    source = jsonl(tmp_path / "in.jsonl", TEXTS)
+    lowtide.prepare(source, tmp_path / "out", tokenizer="bytes", shard_tokens=1000)
+    t = lowtide.tokens(tmp_path / "out")
+    path, size = t.files[1], t.files[1].stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size + change)
+    said = rf"{path.name}: .*expected {size} bytes, as lowtide.json has it, found {size + change} bytes"
+    for name in [tmp_path / "out", str(tmp_path / "out" / "*.bin"), list(t.files)]:
+        with pytest.raises(ValueError, match=said):
+            lowtide.tokens(name)
+    assert len(lowtide.tokens(tmp_path / "out", format="nanogpt", dtype="uint16")) == len(t) + change // 2
+    assert not lowtide.verify(tmp_path / "out").ok
+
+
+def test_a_dtype_that_is_not_the_manifest_s_is_refused(tmp_path):
+    lowtide.prepare(jsonl(tmp_path / "in.jsonl", TEXTS), tmp_path / "out", tokenizer="bytes")
+    assert lowtide.tokens(tmp_path / "out", dtype="uint16").dtype == np.uint16
+    for name in [tmp_path / "out", tmp_path / "out" / "train.bin"]:
+        with pytest.raises(ValueError, match=r"lowtide\.json: the file says uint16, dtype= says uint32"):
+            lowtide.tokens(name, dtype="uint32")
 
 
 def test_a_split_that_turns_out_empty(tmp_path):
@@ -515,13 +540,20 @@ def interrupt(source, out, arguments, after, **how):
     ).stdout.split()
 
 
-@pytest.mark.parametrize("arguments", [{}, {"tokenizer": "chars"}, {"shuffle_documents": 1, "val": 0.1}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"shuffle_documents": 1, "val": 0.1},
+        pytest.param({}, marks=pytest.mark.heavy),
+        pytest.param({"tokenizer": "chars"}, marks=pytest.mark.heavy),
+    ],
+)
 def test_ctrl_c_ends_it_at_once_and_the_same_call_goes_on(tmp_path, arguments):
     numbers = np.random.default_rng(0).integers(0, 100_000, 1_500_000)
     source = tmp_path / "in.txt"
-    source.write_text(
-        "".join(f"{number}\n" if i % 9 == 0 else f"{number} " for i, number in enumerate(numbers.tolist()))
-    )
+    text = "".join(f"{number}\n" if i % 9 == 0 else f"{number} " for i, number in enumerate(numbers.tolist()))
+    quick = arguments.get("tokenizer") == "chars"  # a tenth of a second for one of them
+    source.write_text(text * (8 if quick else 1))
     arguments = {"split_lines": True, "threads": 1, **arguments}
     said = []
     for after in [0.0, 0.1, 0.3]:
@@ -759,7 +791,7 @@ def test_the_command_says_what_it_takes_and_what_it_made(tmp_path):
         assert f"[possible values: {words}]" in said.stderr
     assert not (tmp_path / "out").exists()
     said = subprocess.run([*command, "--val", "1e-9"], capture_output=True, text=True, check=True).stdout
-    assert re.search(r"train +\d+ tokens, 1 documents: train\.bin", said)
+    assert re.search(r"train +\d+ tokens, 1 document: train\.bin", said)
     assert re.search(r"val +nothing: of so few documents none was drawn", said)
     assert (
         "`"

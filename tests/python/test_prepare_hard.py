@@ -259,7 +259,12 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--shuffle-documents", "3"], ["--format", "megatron", "--shard-tokens", "200k"]]
+    "words",
+    [
+        [],
+        pytest.param(["--shuffle-documents", "3"], marks=pytest.mark.heavy),
+        ["--format", "megatron", "--shard-tokens", "200k"],
+    ],
 )
 def test_a_full_disk_is_an_error_and_more_room_ends_it(corpora, tmp_path, words):
     words = [*KINDS["jsonl"], "--budget", "64MiB", "--checkpoint", 0.05, *words]
@@ -388,7 +393,10 @@ def test_two_at_once_do_not_meet(corpora, tmp_path):
     run.send_signal(signal.SIGSTOP)
     assert "another process is preparing tokens" in refused(corpora["jsonl"], tmp_path / "out", *words)
     run.send_signal(signal.SIGCONT)
-    assert run.communicate()[1] == ""
+    said = run.communicate()[1].splitlines()
+    assert all(
+        line.startswith("warning: ") and "a line of JSON" in line for line in said
+    )  # what it passes over
     assert run.returncode == 0
 
 

@@ -358,6 +358,23 @@ def test_a_handler_over_ours_is_warned_about(save, array, python):
     assert python(code, save(array)) == "done"
 
 
+def test_a_handler_that_is_gone_is_put_back(save, array, python):
+    """Whoever sets the default takes ours away: a file that is cut is still an error."""
+    code = """if True:
+        import os, signal, sys, warnings, lowtide
+        warnings.simplefilter("error")
+        a = lowtide.open(sys.argv[1], access="map", budget="16MiB")
+        a[0]
+        signal.signal(signal.SIGBUS, signal.SIG_DFL)
+        os.truncate(sys.argv[1], 4096)
+        try:
+            a[200_000]
+        except OSError as error:
+            print(error)
+    """
+    assert "rows.npy" in python(code, save(array))
+
+
 def test_a_fault_that_is_not_ours_goes_to_who_was_there(save, array):
     """Our handler chains: another map's SIGBUS still ends the process, by the handler installed before."""
     code = """if True:

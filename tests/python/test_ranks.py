@@ -78,7 +78,15 @@ ENVIRONMENTS = [
     # What Lightning's "ddp" sets before it makes the process group is no answer.
     ({"WORLD_SIZE": "1"}, (0, 1, "no launcher seen")),
     ({"WORLD_SIZE": "2", "LOCAL_RANK": "1"} | slurm(1, 2), (1, 2, "SLURM_PROCID and SLURM_NTASKS")),
+    # Nor is a number of a task without a step, or a size alone.
     ({"SLURM_PROCID": "3"}, (0, 1, "no launcher seen")),
+    ({"SLURM_PROCID": "3", "SLURM_JOB_ID": "77"}, (0, 1, "no launcher seen")),
+    ({"SLURM_NTASKS": "8"}, (0, 1, "no launcher seen")),
+    ({"SLURM_NTASKS": "8", **STEP}, (0, 1, "no launcher seen")),
+    ({"PMI_SIZE": "8", "OMPI_COMM_WORLD_SIZE": "8"}, (0, 1, "no launcher seen")),
+    # Half an answer is none where somebody else has a whole one.
+    ({"PMI_RANK": "1"} | open_mpi(1, 2), (1, 2, OPEN_MPI)),
+    ({"SLURM_PROCID": "1", **STEP} | pmi(0, 1), (0, 1, "PMI_RANK and PMI_SIZE")),
 ]
 
 # One process that makes everything, takes a first batch of each, and says what they are.
@@ -145,13 +153,23 @@ lowtide.tokens(sys.argv[1]).loader(2, 50, rank=0, world_size=1)  # who says it i
     assert python(code, *files, **environment).count(says) == 2
 
 
-@pytest.mark.parametrize("half", [{"WORLD_SIZE": "2"}, {"RANK": "1"}])
+HALVES = [
+    {"WORLD_SIZE": "2"},
+    {"RANK": "1"},
+    {"OMPI_COMM_WORLD_RANK": "1"},
+    {"PMI_RANK": "1"},
+    {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0"},
+    {"SLURM_PROCID": "1", **STEP},
+]
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_half_an_answer_is_refused_at_the_first_batch(files, monkeypatch, half):
     """Lightning's "ddp" sets WORLD_SIZE, makes the process group later, and then knows the rank."""
     for name, value in half.items():
         monkeypatch.setenv(name, value)
     made = [lowtide.tokens(files[0]).loader(2, 50), lowtide.open(files[1]).shuffled(2)]
-    ((name, value),) = half.items()
+    name, value = next(iter(half.items()))
     for it in made:
         assert len(it) > 0
         assert "rank=0 world_size=1" in repr(it)

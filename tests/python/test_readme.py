@@ -30,8 +30,13 @@ def is_program(code: str) -> bool:
     return code.startswith("# ") and code.split("\n")[0].endswith(".py")
 
 
-def needs_torch(code: str) -> bool:
-    return re.search(r"^(import|from) torch|lowtide\.torch", code, re.M) is not None
+# What the fast tier does not have: blocks that use one of them are run by the heavy one.
+HEAVY = ("torch", "torchdata", "h5py", "zarr", "ray")
+
+
+def needs(code: str) -> set[str]:
+    """The heavy packages that a block uses; in a comment they may be named."""
+    return set(re.findall(rf"\b({'|'.join(HEAVY)})\b", re.sub(r"#.*", "", code)))
 
 
 @pytest.fixture
@@ -79,8 +84,8 @@ def run(page: Path, names: dict, wanted) -> int:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_run(page, names):
-    expected = sum(not needs_torch(code) and not is_program(code) for _, code in blocks(page, "python"))
-    assert run(page, names, lambda code: not needs_torch(code)) == expected
+    expected = sum(not needs(code) and not is_program(code) for _, code in blocks(page, "python"))
+    assert run(page, names, lambda code: not needs(code)) == expected
 
 
 def test_there_are_examples():
@@ -92,11 +97,30 @@ def test_there_are_examples():
         assert page.read_text().count("```") % 2 == 0
 
 
+def anchors(page: Path) -> set[str]:
+    """The places in a page that a link can lead to, as a forge names them: after its headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    return {
+        re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "]", title).lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", text, re.M)
+    }
+
+
 def test_links_lead_somewhere():
-    for page in PAGES:
-        for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
-            if not link.startswith("http"):
-                assert (page.parent / link).exists(), f"{page.name}: {link}"
+    """On a forge, where pages are files; docs/check.py does the same for the site."""
+    for page in [
+        *PAGES,
+        *(ROOT / name for name in ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    ]:
+        for link in re.findall(
+            r"\]\(([^)\s]+)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+        ):
+            if re.match("https?:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
 
 
 def test_the_formats_are_all_named(names):
@@ -111,11 +135,20 @@ def test_the_formats_are_all_named(names):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-@pytest.mark.filterwarnings("default")  # torch's and torchdata's are not ours
-def test_the_examples_with_torch_run(page, names):
-    pytest.importorskip("torch")
-    pytest.importorskip("torchdata")
-    run(page, names, lambda code: True)
+@pytest.mark.filterwarnings("default")  # those of torch, torchdata, zarr and Ray are not ours
+def test_all_examples_run(page, names):
+    packages = sorted(set().union(*(needs(code) for _, code in blocks(page, "python"))))
+    for package in packages:
+        pytest.importorskip(package)
+    if "ray" not in packages:
+        run(page, names, lambda code: True)
+        return
+    ray = pytest.importorskip("ray.data", reason="Ray is not installed") and sys.modules["ray"]
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=256 << 20)
+    try:
+        run(page, names, lambda code: True)
+    finally:
+        ray.shutdown()
 
 
 NANOGPT = Path(__file__).with_name("nanogpt_train.py.txt").read_text()

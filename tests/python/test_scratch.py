@@ -124,6 +124,58 @@ def test_epochs_states_and_pickles(rows, disk):
                 assert (next(copy) == next(iter(pickle.loads(pickle.dumps(plain))))).all()
 
 
+def quiet(since=None):
+    """Wait until this process has written nothing to a disk for a while."""
+    same = 0
+    for _ in range(100):
+        now = Path("/proc/self/io").read_text().split("\nwrite_bytes: ")[1].split()[0]
+        same = same + 1 if now == since else 0
+        if same == 4:  # a busy machine may let it wait
+            return
+        since = now
+        time.sleep(0.5)
+
+
+def test_from_the_second_epoch_on_the_next_one_is_sorted_meanwhile(rows, disk):
+    """Its rows come from what was sorted before the file was overwritten."""
+    a = lowtide.open(rows, budget="8MiB")
+    it, plain = a.shuffled(1000, seed=1, scratch=disk), a.shuffled(1000, seed=1)
+    want = [[chunk.copy() for chunk in plain] for _ in range(4)]
+    for epoch in range(2):
+        for n, (chunk, expected) in enumerate(zip(it, want[epoch], strict=True)):
+            assert (chunk == expected).all()
+            # Nobody knows that there is a second one while the first is taken.
+            assert ("the next epoch is sorted meanwhile" in it.why) == (epoch == 1), n
+    quiet()
+    head, whole = lowtide.open(rows).shape, rows.read_bytes()
+    with rows.open("r+b") as file:
+        file.seek(-head[0] * 64, os.SEEK_END)
+        file.write(bytes(head[0] * 64))
+    for chunk, expected in zip(it, want[2], strict=True):
+        assert (chunk == expected).all()
+    quiet()
+    assert not next(iter(it)).any()  # of the fourth, which was sorted after that
+    rows.write_bytes(whole)
+    del it
+    assert scratch_files(disk) == []
+
+
+def test_who_changes_his_mind_gets_what_he_asks_for(rows, disk):
+    """A state is loaded, ranks change, an epoch is left: while another one is being sorted."""
+    a = lowtide.open(rows, budget="8MiB")
+    it, plain = a.shuffled(1000, seed=1, scratch=disk), a.shuffled(1000, seed=1)
+    for _ in range(2):
+        assert sum(map(len, it)) == sum(map(len, plain)) == 200_000
+    next(iter(it))
+    next(iter(plain))
+    state = plain.state_dict()
+    state["epoch"] = 7
+    for each in (it, plain):
+        each.load_state_dict(state)
+    for _ in range(3):
+        assert all((x == y).all() for x, y in zip(it, plain, strict=True))
+
+
 def test_it_says_what_it_does(rows, disk):
     a = lowtide.open(rows, budget="2MiB")
     it = a.shuffled(1000, scratch=disk)
@@ -240,15 +292,17 @@ def test_a_forked_child_goes_on_by_itself(rows, disk):
 
 LARGE = """if True:
     import sys, lowtide
-    path, folder, budget = sys.argv[1:4]
+    path, folder, budget, epochs = sys.argv[1:5]
     a = lowtide.open(path, dtype="<i4", shape=(-1, 16), budget=int(budget), cache="drop")
     warm = lowtide.open(path, dtype="<i4", shape=(4096, 16), budget="1MiB")
     for chunk in warm.shuffled(64, scratch=folder): pass
     warm.close()
     print("go", flush=True)
     sys.stdin.readline()
-    for at, chunk in a.shuffled(4096, seed=1, with_rows=True, scratch=folder):
-        assert (chunk[:, 5] == at).all()
+    it = a.shuffled(4096, seed=1, with_rows=True, scratch=folder)
+    for _ in range(int(epochs)):
+        for at, chunk in it:
+            assert (chunk[:, 5] == at).all()
     print("done", flush=True)
     sys.stdin.readline()
 """
@@ -267,8 +321,8 @@ def large(tmp_path_factory):
     path.unlink()
 
 
-def start(large, disk, budget=32 << 20):
-    command = [sys.executable, "-c", LARGE, str(large), str(disk), str(budget)]
+def start(large, disk, budget=32 << 20, epochs=1):
+    command = [sys.executable, "-c", LARGE, str(large), str(disk), str(budget), str(epochs)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "go\n"
     return child
@@ -279,6 +333,13 @@ def size(path):
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def inode(path):
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def cached(path):
@@ -293,10 +354,11 @@ def cached(path):
     return answer[0] * os.sysconf("SC_PAGESIZE")
 
 
-def test_memory_and_page_cache_stay_within_the_budget(large, disk, memory):
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_memory_and_page_cache_stay_within_the_budget(large, disk, memory, epochs):
     budget = 32 << 20
-    with start(large, disk, budget) as child:
-        base, most, pages, seen = memory(child.pid), 0, 0, 0
+    with start(large, disk, budget, epochs) as child:
+        base, most, pages, seen, together = memory(child.pid), 0, 0, 0, 0
         child.stdin.write("\n")
         child.stdin.flush()
         os.set_blocking(child.stdout.fileno(), False)
@@ -304,13 +366,16 @@ def test_memory_and_page_cache_stay_within_the_budget(large, disk, memory):
             now = memory(child.pid)
             most = max(most, now["RssAnon"] + now["RssFile"] - base["RssAnon"] - base["RssFile"])
             folder = Path(f"/proc/{child.pid}/fd")
-            for file in list(folder.iterdir()):
-                if is_in(disk, file):
-                    seen, pages = max(seen, size(file)), max(pages, cached(file))
+            files = [file for file in list(folder.iterdir()) if is_in(disk, file)]
+            seen = max([seen, *map(size, files)])
+            inodes = {inode(file): file for file in files}
+            pages = max(pages, sum(map(cached, inodes.values())))
+            together = max(together, len(inodes.keys() - {None}))
             time.sleep(0.002)
         child.stdin.write("\n")
         child.stdin.flush()
     assert seen >= 256 << 20, "the runs were seen"
+    assert together == (1 if epochs == 1 else 2), "from the second epoch on, the next one's are there too"
     assert most <= budget + (2 << 20)  # a chunk in the caller's hand
     assert pages <= budget
 

@@ -260,6 +260,14 @@ def test_a_link_in_the_place_of_its_folder_is_not_followed(rows, tmp_path):
     assert (dear / "0.runs").read_bytes() == b"mine"
 
 
+def test_a_small_budget_is_spoken_of_where_it_is_the_reason(save, tmp_path):
+    save(np.zeros((1000, 8), "f4"), "little.npy")
+    save(np.zeros((1 << 20, 2), "f4"), "large.npy")
+    for name, budget, said in [("little.npy", "256MiB", False), ("large.npy", "1MiB", True)]:
+        done = run(name, f"new-{name}", "--budget", budget, cwd=tmp_path, check=True)
+        assert ("a larger one is faster" in done.stdout) == said, done
+
+
 def test_many_files_as_one(save, tmp_path):
     (tmp_path / "parts").mkdir()
     whole = np.arange(9000, dtype="<u4").reshape(-1, 3)

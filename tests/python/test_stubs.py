@@ -4,9 +4,12 @@ import importlib.resources
 import subprocess
 import sys
 
+import pytest
+
 import lowtide
 
 
+@pytest.mark.heavy
 def test_stubs_match_the_module(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "lowtide._lowtide"],
@@ -17,6 +20,7 @@ def test_stubs_match_the_module(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.heavy
 def test_a_users_program_is_checked(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

@@ -5,6 +5,7 @@ The checked-in files are read in the fast tests; the heavy one has the peers wri
 
 import importlib.util
 import logging
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +129,22 @@ def test_what_is_ambiguous_is_asked_about(tmp_path):
         (tmp_path / name).write_bytes(bytes(8))
     with pytest.raises(ValueError, match=r"train\.bin and val\.bin, which are not meant as one stream"):
         lowtide.tokens(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (("Früher gab es im Café Flöße und Öl. " * 300).encode("latin1"), "text, but not in UTF-8"),
+        (("Some words and more of them. " * 300).encode("utf-16"), "text in UTF-16"),
+        (b'{"a": 1}' * 100, "JSON text"),
+        (pickle.dumps(list(range(1000)), protocol=0), "a Python pickle"),
+    ],
+)
+def test_text_of_any_encoding_is_no_tokens(tmp_path, content, said):
+    path = tmp_path / "train.bin"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"expected tokens, found {said}"):
+        lowtide.tokens(path)
+    with pytest.warns(UserWarning, match=f"looks like {said}"):
+        assert len(lowtide.tokens(path, dtype="uint8")) == len(content)
+    assert len(lowtide.tokens(path, dtype="uint8", format="raw")) == len(content)

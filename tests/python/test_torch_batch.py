@@ -121,10 +121,29 @@ def test_what_cannot_be_drawn_is_said_and_draws_nothing(train):
     assert torch.equal(torch.random.get_rng_state(), before)
     with pytest.raises(ValueError, match="0 tokens"):
         get_batch(tokens, 2, 0)
-    assert get_batch(tokens, 0, 8)[0].shape == (0, 8)
     tokens.close()
     with pytest.raises(ValueError, match="closed"):
         get_batch(tokens, 2, 8)
+
+
+def test_a_wrong_argument_is_named_and_draws_nothing(train, tmp_path):
+    tokens, before = lowtide.tokens(train), torch.random.get_rng_state()
+    np.save(tmp_path / "rows.npy", np.arange(1000))
+    others = [np.arange(1000), str(train), train, lowtide.open(tmp_path / "rows.npy"), None]
+    for other in others:
+        kind = type(other).__name__
+        with pytest.raises(
+            TypeError, match=rf"^tokens must be what lowtide\.tokens\(\.\.\.\) returned, not {kind}"
+        ):
+            get_batch(other, 4, 64)
+    for size in (0, -1, np.int64(-1)):
+        with pytest.raises(ValueError, match=f"^batch_size is {size}\nhint: a batch has one window or more"):
+            get_batch(tokens, size, 64)
+    for size in ("4", 4.0, None):
+        with pytest.raises(TypeError, match=f"^batch_size={size!r} must be a whole number"):
+            get_batch(tokens, size, 64)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert get_batch(tokens, np.int64(4), 64)[0].shape == (4, 64)
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), "cpu:0", "meta", torch.device("meta")])
@@ -246,4 +265,5 @@ print(anon() - before)
 @pytest.mark.parametrize("way", ["get_batch", "dataset"])
 def test_memory_goes_back_to_the_pool(python, train, way):
     """10,000 batches are 2 GB: RssAnon, by the kernel's count, stays where the first thousand left it."""
-    assert int(python(FLAT, train, way, timeout=300)) < 1 << 20
+    # On a busy machine a few more batches are ready at once; one lost in a hundred would be 20 MB.
+    assert int(python(FLAT, train, way, timeout=300)) < 4 << 20

@@ -216,6 +216,11 @@ def test_what_cannot_be_is_said_before_any_worker(counting):
         TokenDataset(tokens, 4, 50, order="random")
     with pytest.raises(ValueError, match="go together"):
         TokenDataset(tokens, 4, 50, rank=0)
+    for name in ("repeat", "drop_last"):
+        with pytest.raises(TypeError, match=f"^{name}='x' must be True or False$"):
+            TokenDataset(tokens, 4, 50, **{name: "x"})
+    with pytest.raises(TypeError, match=r"^state=None must be a dict that state_dict\(\) gave$"):
+        TokenDataset(tokens, 4, 50).load_state_dict(None)
 
 
 def test_a_workers_error_comes_through(counting):

@@ -149,6 +149,22 @@ def test_one_window(counting):
             WindowDataset(tokens, **words)
 
 
+def test_other_kinds_of_objects_are_refused_by_name(rows, pairs, counting, tmp_path):
+    tokens = counting(700)
+    returned = r"must be what lowtide\.tokens\(\.\.\.\) returned, not"
+    for other in ("train.bin", tmp_path, np.arange(700), rows, None):
+        for make in (lambda other: WindowDataset(other, 50), lambda other: TokenDataset(other, 4, 50)):
+            with pytest.raises(TypeError, match=f"^tokens {returned} {type(other).__name__}"):
+                make(other)
+    with pytest.raises(TypeError, match=r"not Array\nhint: .*RowDataset takes arrays"):
+        WindowDataset(rows, 50)
+    returned = r"lowtide\.open\(\.\.\.\) or lowtide\.zip\(\.\.\.\) returned, not"
+    for other in ("rows.npy", tmp_path, ROWS, [rows], tokens, None):
+        with pytest.raises(TypeError, match=f"^rows must be what {returned} {type(other).__name__}"):
+            RowDataset(other)
+    assert len(RowDataset(rows)) == len(RowDataset(pairs)) == 1000
+
+
 # Ready-made batches
 
 

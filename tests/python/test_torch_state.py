@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import pytest
 from token_streams import starts
@@ -256,3 +258,34 @@ def test_a_state_of_other_workers_or_of_another_dataset_is_refused(
     resumed.load_state_dict(dataloader.state_dict())
     with pytest.raises(ValueError, match=says):
         starts(resumed)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("looked_at", ["_words", "_over"])
+def test_a_worker_may_begin_while_another_looks(monkeypatch, looked_at):
+    """Between the two looks of one worker another one takes the next pass: both are in the same."""
+    from lowtide._passes import Passes
+
+    passes = Passes()
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: SimpleNamespace(pid=os.getpid()))
+    workers = [[SimpleNamespace(id=i, num_workers=2, seed=seed + i) for i in (0, 1)] for seed in (5, 9)]
+    for worker in workers[0]:
+        passes.take(worker, 0, over=True)
+        passes.handed_out(worker)  # pass 1, too: the next one is 2
+
+    class Looked:
+        """A tensor; once somebody has read it, worker 1 begins."""
+
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def tolist(self):
+            before = self.tensor.tolist()
+            setattr(passes, looked_at, self.tensor)
+            taken.append(passes.next(workers[1][1], 0))
+            return before
+
+    taken = []
+    setattr(passes, looked_at, Looked(getattr(passes, looked_at)))
+    taken.append(passes.next(workers[1][0], 0))
+    assert taken == [2, 2]

@@ -61,10 +61,10 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def open(self, path) -> None:
+    def open(self, path, drawn: str = "!!document.querySelector('#chart path')") -> None:
         self.ask("Page.navigate", url=path.as_uri())
         end = time.monotonic() + 30
-        while not self.run("document.readyState === 'complete' && !!document.querySelector('#chart path')"):
+        while not self.run(f"document.readyState === 'complete' && {drawn}"):
             assert time.monotonic() < end, "nothing was drawn"
             time.sleep(0.1)
 
@@ -72,6 +72,18 @@ class Page:
         self.ask(
             "Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=int(button != "none")
         )
+
+    def quiet(self) -> None:
+        """Nothing has complained, and nothing was asked of anybody."""
+        complaining = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+        complaints = [event for event in self.events if event["method"] in complaining]
+        assert not complaints, complaints
+        requests = [
+            event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
+        asked = [request["request"]["url"] for request in requests]
+        assert {url.split(":")[0] for url in asked} <= {"file", "data", "about"}, asked
+        assert sum(url.startswith("file:") for url in asked) == 1, asked
 
     def close(self) -> None:
         self.socket.close()
@@ -146,10 +158,4 @@ def test_the_page_draws_answers_and_asks_for_nothing(page, report):
     assert page.run("document.querySelectorAll('#processes tbody tr').length") >= 1
     assert "<img" not in page.run("document.getElementById('files').innerHTML"), "a name became markup"
 
-    complaining = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
-    complaints = [event for event in page.events if event["method"] in complaining]
-    assert not complaints, complaints
-    requests = [event["params"] for event in page.events if event["method"] == "Network.requestWillBeSent"]
-    asked = [request["request"]["url"] for request in requests]
-    assert {url.split(":")[0] for url in asked} <= {"file", "data", "about"}, asked
-    assert sum(url.startswith("file:") for url in asked) == 1, asked
+    page.quiet()

@@ -80,7 +80,19 @@ def fixture(name: str, data: Path, report: Path) -> None:
             watch_programs.{name}({str(data)!r})
     """)
     code = run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", data.parent, test],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:zarr",
+            "--rootdir",
+            data.parent,
+            test,
+        ],
         cwd=data.parent,
         env={**os.environ, "PYTHONPATH": str(PROGRAMS.parent)},
     )

@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,155 @@ def test_a_shape_that_is_none_is_named(tmp_path, shape):
         lowtide.open(tmp_path / "nothing.bin", dtype="uint8", shape=shape)
 
 
+@pytest.fixture
+def opened(tmp_path, save):
+    """Tokens, an array, and a zip of it."""
+    a = lowtide.open(save(np.arange(1000.0)))
+    return lowtide.tokens(tokens(tmp_path / "train.bin")), a, lowtide.zip(a, a)
+
+
+def test_flags_that_are_none_are_named(opened, tmp_path):
+    t, a, both = opened
+    nothing, out = tmp_path / "nothing", tmp_path / "out.npy"
+    calls = [
+        ("drop_last", lambda flag: t.loader(4, 64, drop_last=flag)),
+        ("repeat", lambda flag: t.loader(4, 64, repeat=flag)),
+        ("keepdims", lambda flag: a.mean(keepdims=flag)),
+        ("drop_last", lambda flag: a.chunks(10, drop_last=flag)),
+        ("drop_last", lambda flag: type(a).chunks(a, 10, drop_last=flag)),
+        ("drop_last", lambda flag: both.chunks(10, drop_last=flag)),
+    ]
+    for rows in (a, both):
+        calls += [
+            ("drop_last", lambda flag, rows=rows: rows.shuffled(10, drop_last=flag)),
+            ("repeat", lambda flag, rows=rows: rows.shuffled(10, repeat=flag)),
+            ("with_rows", lambda flag, rows=rows: rows.shuffled(10, with_rows=flag)),
+        ]
+    for _, call in calls:
+        for flag in (True, False, np.True_, np.False_):
+            call(flag)
+    calls += [  # before a file is touched: there is none
+        ("overwrite", lambda flag: lowtide.create(out, "f4", (5,), overwrite=flag)),
+        ("overwrite", lambda flag: lowtide.shuffle(nothing, out, overwrite=flag)),
+        ("overwrite", lambda flag: lowtide.convert(nothing, out, overwrite=flag)),
+        ("lossy", lambda flag: lowtide.convert(nothing, out, lossy=flag)),
+        ("split_lines", lambda flag: lowtide.prepare(nothing, out, split_lines=flag)),
+    ]
+    for name, call in calls:
+        for flag in ("x", 1, None, np.array([True])):
+            with pytest.raises(TypeError, match=f"^{re.escape(f'{name}={flag!r}')} must be True or False$"):
+                call(flag)
+    assert not out.exists()
+
+
+def test_texts_and_numbers_that_are_none_are_named(opened, tmp_path):
+    t, a, _ = opened
+    nothing, out = tmp_path / "nothing", tmp_path / "out"
+    orders = r'is not a word\nhint: one of "shuffled", "sequential", "with_replacement"$'
+    for wrong in (None, 5):
+        with pytest.raises(TypeError, match=f"^order={wrong} {orders}"):
+            t.loader(4, 64, order=wrong)
+    for name, wrong, call in [
+        ("field", 5, lambda text: lowtide.prepare(nothing, out, field=text)),
+        ("field", None, lambda text: lowtide.prepare(nothing, out, field=text)),
+        ("separator", 5, lambda text: lowtide.prepare(nothing, out, separator=text)),
+        ("split", 5, lambda text: lowtide.tokens(nothing, split=text)),
+        ("split", 5, lambda text: lowtide.shuffle_documents(nothing, out, split=text)),
+        ("mode", 5, lambda text: a.take([1], mode=text)),
+    ]:
+        with pytest.raises(TypeError, match=f"^{name}={wrong} must be a str$"):
+            call(wrong)
+    for call in (lowtide.tokens, lambda path, **words: lowtide.shuffle_documents(path, out, **words)):
+        with pytest.raises(TypeError, match=r'^format=5 is not a word\nhint: one of "nanogpt", .*"raw"$'):
+            call(nothing, format=5)
+    for wrong in ("x", None):
+        with pytest.raises(TypeError, match=f"^val={wrong!r} must be a number$"):
+            lowtide.prepare(nothing, out, val=wrong)
+        with pytest.raises(TypeError, match=f"^ddof={wrong!r} must be a number$"):
+            a.var(ddof=wrong)
+    assert a.var(ddof=np.float32(1)) == pytest.approx(np.arange(1000.0).var(ddof=1))
+    for it in (t.loader(4, 64), a.shuffled(10), a.chunks(10)):
+        for wrong in (None, [1]):
+            says = rf"^state={re.escape(repr(wrong))} must be a dict that state_dict\(\) gave$"
+            with pytest.raises(TypeError, match=says):
+                it.load_state_dict(wrong)
+
+
+def test_sizes_that_are_none_are_named(opened, tmp_path):
+    nothing = tmp_path / "nothing"
+    for name, call in [
+        ("budget", lambda size: lowtide.open(nothing, budget=size)),
+        ("budget", lambda size: lowtide.tokens(nothing, budget=size)),
+        ("budget", lambda size: lowtide.create(nothing, "f4", (5,), budget=size)),
+        ("budget", lambda size: lowtide.convert(nothing, tmp_path / "out", budget=size)),
+        ("limit", lowtide.Budget),
+    ]:
+        for wrong in (-1, 2**70, np.int64(-7)):
+            says = rf"^{name} is {int(wrong)}: it must be a whole number from 1 to 2\*\*64 - 1$"
+            with pytest.raises(ValueError, match=says):
+                call(wrong)
+        with pytest.raises(ValueError, match=f'^{name}="lots" is not a size\nhint: write it like 512MiB'):
+            call("lots")
+        for wrong in (1.5, [1]):
+            says = f"^{name}={re.escape(repr(wrong))} is not a size\nhint: a number of bytes or a text"
+            with pytest.raises(TypeError, match=says):
+                call(wrong)
+
+
+def test_dtypes_that_are_none_are_named(opened, tmp_path):
+    t, a, _ = opened
+    nothing, out = tmp_path / "nothing", tmp_path / "out"
+    for name, call in [
+        ("dtype", lambda dtype: t.loader(4, 64, dtype=dtype)),
+        ("dtype", lambda dtype: lowtide.create(out, dtype, (5,))),
+        ("dtype", lambda dtype: lowtide.convert(nothing, out, dtype=dtype)),
+        ("in_dtype", lambda dtype: lowtide.convert(nothing, out, in_dtype=dtype)),
+        ("dtype", lambda dtype: lowtide.open(nothing, dtype=dtype)),
+        ("astype", lambda dtype: lowtide.open(nothing, astype=dtype)),
+        ("dtype", a.astype),
+        ("dtype", lambda dtype: lowtide.tokens(nothing, dtype=dtype)),
+        ("dtype", lambda dtype: lowtide.verify(nothing, dtype=dtype)),
+    ]:
+        for wrong in ("x", 5, [1]):
+            try:
+                np.dtype(wrong)
+            except (TypeError, ValueError) as error:
+                kind, said = type(error), str(error)
+            with pytest.raises(kind, match=f"^{re.escape(f'{name}={wrong!r}: {said}')}$"):
+                call(wrong)
+
+
+def test_hints_are_in_the_words_of_the_call(opened, tmp_path):
+    t, a, both = opened
+    few = "^the last step is enough for 1000 of 1001 ranks, so that the others would have one batch fewer"
+    for rows in (a, both):
+        for call in (rows.shuffled, rows.chunks):
+            with pytest.raises(ValueError, match=rf"{few}\nhint: .*, or choose another number for rows=$"):
+                call(1, rank=1000, world_size=1001)
+        with pytest.raises(ValueError, match=r"^blocks=0: a block of 0 rows holds nothing\nhint: .* of rows"):
+            rows.shuffled(10, blocks=0)
+    with pytest.raises(
+        ValueError, match=r"enough for \d+ of 1001 ranks.*\n.* another number for batch_size=$"
+    ):
+        t.loader(1, 64, drop_last=False, rank=1000, world_size=1001)
+    with pytest.raises(
+        ValueError, match=r"^blocks=0: a block of 0 windows holds nothing\nhint: .* of windows"
+    ):
+        t.loader(4, 64, blocks=0)
+    with pytest.raises(
+        ValueError, match=r"^blocks='x' is not known\nhint: .*the number of windows in a block$"
+    ):
+        t.loader(4, 64, blocks="x")
+    written = 'one of "nanogpt", "llmc", "megatron", "datatrove", "npy"$'
+    for call in (lowtide.prepare, lowtide.convert):
+        with pytest.raises(ValueError, match=f'^format="x" is not a token format\nhint: {written}'):
+            call(tmp_path / "train.bin", tmp_path / "out", format="x")
+        with pytest.raises(ValueError, match=f'^format="olmo" is read, not written\nhint: {written}'):
+            call(tmp_path / "train.bin", tmp_path / "out", format="olmo")
+    with pytest.raises(ValueError, match=r'"npy", "olmo", "raw"$'):
+        lowtide.tokens(tmp_path / "train.bin", format="x")
+
+
 def test_memory_that_cannot_be_had_is_not_a_budget_of_nothing(tmp_path):
     path = tmp_path / "sparse.bin"
     with path.open("wb") as file:
@@ -147,9 +297,9 @@ def test_a_file_of_somebody_else_may_be_in_memory(tmp_path, python):
         pytest.skip("only root can become somebody else")
     path = tmp_path / "rows.npy"
     np.save(path, np.zeros((1000, 128), "f4"))
-    for folder in [path, *path.parents]:
-        if folder.stat().st_uid == 0 and folder.is_relative_to(tmp_path.parents[1]):
-            folder.chmod(0o755)
+    ours = [folder for folder in path.parents if folder.is_relative_to(Path(tempfile.gettempdir()))]
+    for folder in [path, *ours[:-1]]:
+        folder.chmod(0o755)
     code = """if True:
         import ctypes, datetime, os, sys
         import numpy, lowtide  # before the files of this environment are out of reach
