@@ -1,6 +1,7 @@
 """The stubs say what the module does: checked by mypy itself."""
 
 import importlib.resources
+import inspect
 import subprocess
 import sys
 
@@ -59,6 +60,24 @@ def test_a_users_program_is_checked(tmp_path):
         array,
         "Literal['shuffled'] | Literal['sequential'] | Literal['with_replacement']",
     ]
+
+
+def test_every_default_is_shown():
+    """What Rust cannot write as Python is shown as ``...``, which help() then says, and stubs cannot match."""
+    module = lowtide._lowtide
+    callables = {name: getattr(module, name) for name in dir(module)}
+    for name, item in list(callables.items()):
+        if inspect.isclass(item):
+            callables |= {f"{name}.{part}": getattr(item, part) for part in dir(item) if part[0] != "_"}
+    seen = 0
+    for name, item in callables.items():
+        try:
+            parameters = inspect.signature(item).parameters.values()
+        except (TypeError, ValueError):
+            continue  # no callable, or one of Python's own
+        seen += 1
+        assert ... not in [parameter.default for parameter in parameters], name
+    assert seen > 60
 
 
 def test_the_package_is_typed_and_names_what_is_public():

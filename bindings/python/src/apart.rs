@@ -60,7 +60,7 @@ fn counted(made: &Made) -> Counted {
 #[pymethods]
 impl Preparing {
     #[new]
-    #[pyo3(signature = (inputs, output, *, tokenizer=None, format=Word::said("nanogpt"), val=Real::Fits(0.0), seed=Number::Fits(0), shard_tokens=None, input=None, field=Word::said("text"), split_lines=Flag::OFF, separator=None, include=None, on_error=Word::said("stop"), shuffle_documents=None, budget=None, cache=Word::auto(), part_bytes=None, progress=None))]
+    #[pyo3(signature = (inputs, output, *, tokenizer=None, format=Word::said("nanogpt"), val=Real::Fits(0.0), seed=Number::Fits(0), shard_tokens=None, input=None, field=Word::said("text"), split_lines=Flag::OFF, separator=None, include=None, on_error=Word::said("stop"), shuffle_documents=None, budget=None, cache=Word::auto(), part_bytes=None, progress=None), text_signature = "(inputs, output, *, tokenizer=None, format='nanogpt', val=0.0, seed=0, shard_tokens=None, input=None, field='text', split_lines=False, separator=None, include=None, on_error='stop', shuffle_documents=None, budget=None, cache='auto', part_bytes=None, progress=None)")]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         py: Python<'_>,
@@ -236,7 +236,7 @@ fn unit(step: &str, number: u64) -> Unit {
 #[pymethods]
 impl Shuffling {
     #[new]
-    #[pyo3(signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), dtype=None, shape=None, offset=None, budget=None, overwrite=Flag::OFF))]
+    #[pyo3(signature = (inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), dtype=None, shape=None, offset=None, budget=None, overwrite=Flag::OFF), text_signature = "(inputs, output, *, seed=0, epoch=0, dtype=None, shape=None, offset=None, budget=None, overwrite=False)")]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         py: Python<'_>,
@@ -309,7 +309,7 @@ impl Shuffling {
 
 /// Does a unit of a shuffle.
 #[pyfunction]
-#[pyo3(name = "_shuffle_unit", signature = (described, step, number, inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), dtype=None, shape=None, offset=None, budget=None))]
+#[pyo3(name = "_shuffle_unit", signature = (described, step, number, inputs, output, *, seed=Number::Fits(0), epoch=Number::Fits(0), dtype=None, shape=None, offset=None, budget=None), text_signature = "(described, step, number, inputs, output, *, seed=0, epoch=0, dtype=None, shape=None, offset=None, budget=None)")]
 #[allow(clippy::too_many_arguments)] // they are keywords
 pub fn shuffle_unit(
     py: Python<'_>,
