@@ -82,16 +82,17 @@ bench: setup $(VENV)/heavy ## Run the benchmarks and keep the run in bench/runs
 fuzz: ## Fuzz every parser, FUZZ_SECONDS each
 	fuzz/run.sh $(FUZZ_SECONDS)
 
+# The quick ones first: a line that is too long is known in seconds.
 lint: setup ## Run every linter
 	cargo fmt --all --check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	cargo clippy --release --all-targets --quiet -- -D warnings
 	cargo clippy --release --package lowtide-python --quiet -- -D warnings
 	cargo clippy --release --package lowtide-text --quiet -- -D warnings
 	cargo clippy --release --package lowtide-gpt --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 $(VENV)/wheels: $(VENV)/ready wheels/requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -r wheels/requirements.txt
