@@ -63,7 +63,7 @@ def test_a_users_program_is_checked(tmp_path):
 
 
 def test_every_default_is_shown():
-    """What Rust cannot write as Python would be shown as three dots, which help() says and no stub matches."""
+    """What Rust cannot write as Python would be shown as three dots, as help() says then; no stub matches."""
     module = lowtide._lowtide
     callables = {name: getattr(module, name) for name in dir(module)}
     for name, item in list(callables.items()):
