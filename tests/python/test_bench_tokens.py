@@ -65,7 +65,9 @@ def test_shuffled_windows_of_a_cold_file(nanogpt):
     # The kernel's counts: who holds its map keeps all pages that it touched, a map per batch few.
     anew, held = (ways[name] for name in NANOGPT)
     assert held["added_file_bytes"] > min(held["rows"], WINDOWS) * BLOCK * 2 / 2
-    assert ways["lowtide read"]["added_file_bytes"] < 4 << 20
+    # Code that runs for the first time is mapped, too, some 4 MiB of it in either: the file is not.
+    mapped = ways["lowtide map"]["added_file_bytes"] - ways["lowtide read"]["added_file_bytes"]
+    assert mapped > WINDOWS * BLOCK * 2 / 2
     for way in ways.values():
         if way["kind"] != "disk":
             # A cold shuffled file fits in memory here: only a whole pass counts.
