@@ -3,12 +3,13 @@
 //! In: an opened [`Array`], of one file or many. Out: a file that appears whole or not at all, with the same numbers. Data
 //! moves one way: the engine reads, [`Checked`] changes the type and says what would be lost, [`Writer`] writes by ranges with
 //! few dirty pages. Where the order of the axes stays, elements stream through in the order of the file. Where it does not,
-//! tiles of them are read, turned in memory and written: see `tiles` and `turn`.
+//! tiles of them are read, turned in memory and written: see `turning`.
 
 mod checked;
 mod edges;
 mod tiles;
 mod turn;
+mod turning;
 
 pub use checked::Checked;
 
@@ -20,19 +21,13 @@ use crate::error::{Error, Result};
 use crate::format::{ByteOrder, Dtype, Order, byte_len, npy};
 use crate::interrupt::Interrupt;
 use crate::options::CacheWish;
-use crate::selection::Axis;
 use crate::store::{Storage, Upload, is_url};
-use crate::sys;
 use crate::write::{Existing, WriteOptions, Writer};
-use edges::Edges;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tiles::{Grow, Tile};
 
 /// Bytes that are cast and written at once: they stay in the processor's cache from one to the other.
 const PIECE: usize = 1 << 20;
-/// Bytes of the input's runs, at least, in what is turned at once: two lines of the cache.
-const RUN: usize = 128;
 /// The least that anything of this is done in.
 const LEAST: u64 = 4 << 20;
 /// The same, to an object store.
@@ -146,41 +141,30 @@ impl Conversion {
         let sizes: Vec<Option<usize>> = shape.iter().copied().map(Some).collect();
         let options = WriteOptions::new().order(order).cache(self.cache).existing(self.existing);
         let options = options.storage(self.storage.clone());
-        let writer = options.budget(Budget::new(written)?).create(output, dtype, &sizes)?;
+        let mut writer = options.budget(Budget::new(written)?).create(output, dtype, &sizes)?;
         let path = writer.path().to_owned();
         let cast = Checked::new(array.dtype(), dtype);
         let mut work =
-            Work { array, cast, loss: self.loss, writer, done: 0, total: bytes, progress, told: None };
-        if bytes > 0 {
-            if one_way { work.stream(interrupt)? } else { work.turn(order, interrupt)? }
+            Work { array, cast, dtype, loss: self.loss, done: 0, total: bytes, progress, told: None };
+        match bytes {
+            0 => {}
+            _ if one_way => work.stream(&mut writer, interrupt)?,
+            _ => turning::turn(&mut work, &mut writer, order, interrupt)?,
         }
-        work.writer.close()?;
+        writer.close()?;
         (work.progress)(bytes, bytes);
         drop(lease);
         Ok(Converted { path, dtype, shape, order: npy::saved_order(array.shape(), order), bytes })
     }
 }
 
-/// What tiles are turned with.
-struct Bench {
-    /// Bytes of an element of the input.
-    item: usize,
-    /// Elements that are turned at once.
-    most: usize,
-    edges: Edges,
-    turned: Block,
-    made: Block,
-    /// The array's axes in the order of the output, those of size 1 left out, and their sizes.
-    axes: Vec<usize>,
-    shape: Vec<usize>,
-}
-
 /// A conversion under way.
 struct Work<'a> {
     array: &'a Array,
     cast: Checked,
+    /// What its elements become.
+    dtype: Dtype,
     loss: Loss,
-    writer: Writer,
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(u64, u64),
@@ -189,9 +173,9 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// All elements in the order in which they lie in the file.
-    fn stream(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+    fn stream(&mut self, writer: &mut Writer, interrupt: Interrupt<'_>) -> Result<()> {
         let item = self.array.dtype().itemsize();
-        let width = self.cast_width();
+        let width = self.dtype.itemsize();
         let stored = self.array.stored();
         let mut made = self.block(PIECE / width * width)?;
         let mut first = 0;
@@ -202,7 +186,7 @@ impl Work<'_> {
             let count = from.len() / item;
             let at = first as u64 * width as u64;
             if self.cast.is_copy() {
-                self.writer.put(at, from, interrupt)?;
+                writer.put(at, from, interrupt)?;
             } else {
                 let to = &mut made[..count * width];
                 if let (Err(lost), Loss::Refused) = (self.cast.run(from, to), self.loss) {
@@ -220,113 +204,12 @@ impl Work<'_> {
                     }
                     return Err(self.lost(&index, element));
                 }
-                self.writer.put(at, to, interrupt)?;
+                writer.put(at, to, interrupt)?;
             }
             first += count;
             self.step((count * width) as u64, interrupt)?;
         }
         Ok(())
-    }
-
-    /// All elements, tile by tile, with the axes the other way round: while one is turned and written, the next is read.
-    fn turn(&mut self, order: Order, interrupt: Interrupt<'_>) -> Result<()> {
-        let (array, item, width) = (self.array, self.array.dtype().itemsize(), self.cast_width());
-        // The axes of the output, the slowest first; those of size 1 are nowhere.
-        let mut axes: Vec<usize> = (0..array.shape().len()).filter(|&axis| array.shape()[axis] > 1).collect();
-        if order == Order::Fortran {
-            axes.reverse();
-        }
-        let shape: Vec<usize> = axes.iter().map(|&axis| array.shape()[axis]).collect();
-        // The writer has a quarter of it at most, and what reads and merges needs an eighth.
-        let limit = usize::try_from(array.budget().limit()).unwrap_or(usize::MAX);
-        let (room, page) = (limit / 32 * 7, sys::page());
-        let held = limit / 8 / page;
-        // Both ends of every run wait.
-        let size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
-        let most = (PIECE.min(room / 4) / item.max(width)).max(1);
-        let mut bench = Bench {
-            item,
-            most,
-            edges: Edges::new(self.block(held * page)?, page),
-            turned: self.block(most * item)?,
-            made: self.block(most * width)?,
-            axes,
-            shape,
-        };
-        let select = |tile: &Tile, axes: &[usize]| {
-            let mut selected: Vec<Axis> = array.shape().iter().map(|&n| Axis::all(n)).collect();
-            for (at, &axis) in axes.iter().enumerate() {
-                let range = tile.range(at);
-                selected[axis] = Axis::Range { start: range.start, step: 1, count: range.len() };
-            }
-            selected
-        };
-        let mut coming = tiles::tiles(&Tile::whole(&bench.shape), &size);
-        let Some(mut tile) = coming.next() else { return Ok(()) };
-        let mut from = self.block(tile.len() * item)?;
-        array.select_into(select(&tile, &bench.axes), &mut from, interrupt)?;
-        // No tile is larger than the first.
-        let mut other =
-            if tile.size == bench.shape { self.block(0)? } else { self.block(tile.len() * item)? };
-        for next in coming {
-            let (wanted, into) = (select(&next, &bench.axes), &mut other[..next.len() * item]);
-            std::thread::scope(|scope| {
-                let reading = scope.spawn(|| array.select_into(wanted, into, interrupt));
-                let written = self.write_tile(&mut bench, &tile, &from, interrupt);
-                let read =
-                    reading.join().unwrap_or_else(|_| Err(Error::Bug { what: "reading broke".into() }));
-                written.and(read)
-            })?;
-            std::mem::swap(&mut from, &mut other);
-            tile = next;
-        }
-        self.write_tile(&mut bench, &tile, &from, interrupt)?;
-        let first = self.writer.data_at();
-        bench.edges.finish(&mut |at, bytes| self.writer.put(at - first, bytes, interrupt))
-    }
-
-    /// Turns what was read of a tile, part by part, and writes it.
-    fn write_tile(
-        &mut self,
-        bench: &mut Bench,
-        tile: &Tile,
-        from: &[u8],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let Bench { item, most, edges, turned, made, axes, shape } = bench;
-        let (item, width) = (*item, self.cast_width());
-        let from = &from[..tile.len() * item];
-        let parts = tiles::sizes(&tile.size, *most, Grow::Output { least: RUN.div_ceil(item) });
-        for part in tiles::tiles(tile, &parts) {
-            let count = part.len();
-            let (turned, made) = (&mut turned[..count * item], &mut made[..count * width]);
-            turn::turn(item, tile, &part, from, turned);
-            let bytes = if self.cast.is_copy() {
-                &*turned
-            } else {
-                if let (Err(lost), Loss::Refused) = (self.cast.run(turned, made), self.loss) {
-                    let mut index = vec![0; self.array.shape().len()];
-                    for (&axis, at) in axes.iter().zip(part.index(lost)) {
-                        index[axis] = at;
-                    }
-                    return Err(self.lost(&index, &turned[lost * item..(lost + 1) * item]));
-                }
-                &*made
-            };
-            let (len, runs) = part.runs(shape);
-            let first = self.writer.data_at();
-            for (bytes, at) in bytes.chunks_exact(len * width).zip(runs) {
-                edges.put(first + at * width as u64, bytes, &mut |at, bytes| {
-                    self.writer.put(at - first, bytes, interrupt)
-                })?;
-            }
-            self.step((count * width) as u64, interrupt)?;
-        }
-        Ok(())
-    }
-
-    fn cast_width(&self) -> usize {
-        self.writer.dtype().itemsize()
     }
 
     fn block(&self, len: usize) -> Result<Block> {
@@ -357,7 +240,7 @@ impl Work<'_> {
         Error::Format {
             path,
             offset,
-            expected: format!("a value that {} can hold", self.writer.dtype().name()),
+            expected: format!("a value that {} can hold", self.dtype.name()),
             found: format!("{} at [{}]", self.cast.shown(element), sizes.join(", ")),
             hint: LOSSY.on() + " converts it all the same, as astype does",
         }

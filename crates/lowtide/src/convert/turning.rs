@@ -1,0 +1,177 @@
+//! An array whose axes are written the other way round: tile after tile is read, turned and written.
+//!
+//! In: an array, and a writer of its shape. Out: its elements, each where the other order has it. Three hands work at once:
+//! one reads the next tile, one turns this one part by part, one writes the parts. On two cores a square matrix of 4 GiB
+//! takes as long as its slowest hand, instead of as long as turning and writing together. Memory is the budget's: two
+//! tiles, the pages that wait in [`Edges`], and two parts on their way.
+
+use super::edges::Edges;
+use super::tiles::{self, Grow, Tile};
+use super::{Loss, PIECE, Work, turn};
+use crate::budget::pool::Block;
+use crate::error::{Error, Result};
+use crate::format::Order;
+use crate::interrupt::Interrupt;
+use crate::selection::Axis;
+use crate::sys;
+use crate::write::Writer;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::{ScopedJoinHandle, scope};
+
+/// Bytes of the input's runs, at least, in what is turned at once: two lines of the cache.
+const RUN: usize = 128;
+/// Parts that are on their way from the hand that turns to the one that writes, and back.
+const PARTS: usize = 2;
+
+/// Part of a tile as the output has it, in a block that goes back.
+struct Part {
+    tile: Tile,
+    block: Block,
+}
+
+/// The hand that turns.
+struct Turning<'w, 'a> {
+    work: &'w mut Work<'a>,
+    /// The array's axes in the order of the output, those of size 1 left out, and their sizes.
+    axes: Vec<usize>,
+    shape: Vec<usize>,
+    /// Elements of a part, at most.
+    most: usize,
+    /// What is turned before it is cast.
+    turned: Block,
+    parts: SyncSender<Part>,
+    free: Receiver<Block>,
+}
+
+/// Writes all elements with the axes the other way round.
+pub(super) fn turn(
+    work: &mut Work<'_>,
+    writer: &mut Writer,
+    order: Order,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let array = work.array;
+    let (item, width) = (array.dtype().itemsize(), work.dtype.itemsize());
+    // The axes of the output, the slowest first; those of size 1 are nowhere.
+    let mut axes: Vec<usize> = (0..array.shape().len()).filter(|&axis| array.shape()[axis] > 1).collect();
+    if order == Order::Fortran {
+        axes.reverse();
+    }
+    let shape: Vec<usize> = axes.iter().map(|&axis| array.shape()[axis]).collect();
+    // The writer has a quarter of it at most, and what reads and merges needs an eighth.
+    let limit = usize::try_from(array.budget().limit()).unwrap_or(usize::MAX);
+    let (room, page) = (limit / 32 * 7, sys::page());
+    let held = limit / 8 / page;
+    // Both ends of every run wait.
+    let size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
+    let most = (PIECE.min(room / 6) / item.max(width)).max(1);
+    let edges = Edges::new(work.block(held * page)?, page);
+    let turned = work.block(if work.cast.is_copy() { 0 } else { most * item })?;
+    let (parts, coming) = sync_channel(PARTS);
+    let (give_back, free) = channel();
+    for _ in 0..PARTS {
+        let _ = give_back.send(work.block(most * width)?); // the receiver is here
+    }
+    let mut turning = Turning { work, axes, shape: shape.clone(), most, turned, parts, free };
+    scope(|scope| {
+        // Both channels end with the hand that writes: nobody waits for one that gave up.
+        let writing = scope.spawn(move || write(writer, edges, &shape, width, coming, &give_back, interrupt));
+        let turned = turning.tiles(&size, interrupt);
+        drop(turning); // no part comes any more
+        join(writing, "writing").and(turned)
+    })
+}
+
+/// Writes part after part, each run where it belongs, and gives their blocks back.
+fn write(
+    writer: &mut Writer,
+    mut edges: Edges,
+    shape: &[usize],
+    width: usize,
+    coming: Receiver<Part>,
+    give_back: &Sender<Block>,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let first = writer.data_at();
+    let mut put = |at: u64, bytes: &[u8]| writer.put(at - first, bytes, interrupt);
+    for Part { tile, block } in coming {
+        let (len, runs) = tile.runs(shape);
+        for (bytes, at) in block[..tile.len() * width].chunks_exact(len * width).zip(runs) {
+            edges.put(first + at * width as u64, bytes, &mut put)?;
+        }
+        let _ = give_back.send(block); // whoever turns may have ended with an error
+    }
+    edges.finish(&mut put)
+}
+
+impl Turning<'_, '_> {
+    /// Turns tile after tile; while one is turned, the next is read.
+    fn tiles(&mut self, size: &[usize], interrupt: Interrupt<'_>) -> Result<()> {
+        let (array, item) = (self.work.array, self.work.array.dtype().itemsize());
+        let mut coming = tiles::tiles(&Tile::whole(&self.shape), size);
+        let Some(mut tile) = coming.next() else { return Ok(()) };
+        let mut from = self.work.block(tile.len() * item)?;
+        array.select_into(self.selected(&tile), &mut from, interrupt)?;
+        // No tile is larger than the first.
+        let more = if tile.size == self.shape { 0 } else { tile.len() * item };
+        let mut other = self.work.block(more)?;
+        for next in coming {
+            let (wanted, into) = (self.selected(&next), &mut other[..next.len() * item]);
+            scope(|scope| {
+                let reading = scope.spawn(|| array.select_into(wanted, into, interrupt));
+                let turned = self.tile(&tile, &from, interrupt);
+                let read = join(reading, "reading");
+                turned.and(read)
+            })?;
+            std::mem::swap(&mut from, &mut other);
+            tile = next;
+        }
+        self.tile(&tile, &from, interrupt)
+    }
+
+    /// Turns what was read of a tile, part by part.
+    fn tile(&mut self, tile: &Tile, from: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let work = &mut *self.work;
+        let (item, width) = (work.array.dtype().itemsize(), work.dtype.itemsize());
+        let from = &from[..tile.len() * item];
+        let sizes = tiles::sizes(&tile.size, self.most, Grow::Output { least: RUN.div_ceil(item) });
+        for part in tiles::tiles(tile, &sizes) {
+            let count = part.len();
+            let Ok(mut block) = self.free.recv() else { return Ok(()) }; // writing ended, and says why
+            let made = &mut block[..count * width];
+            if work.cast.is_copy() {
+                turn::turn(item, tile, &part, from, made);
+            } else {
+                let turned = &mut self.turned[..count * item];
+                turn::turn(item, tile, &part, from, turned);
+                if let (Err(lost), Loss::Refused) = (work.cast.run(turned, made), work.loss) {
+                    let mut index = vec![0; work.array.shape().len()];
+                    for (&axis, at) in self.axes.iter().zip(part.index(lost)) {
+                        index[axis] = at;
+                    }
+                    return Err(work.lost(&index, &turned[lost * item..(lost + 1) * item]));
+                }
+            }
+            if self.parts.send(Part { tile: part, block }).is_err() {
+                return Ok(()); // likewise
+            }
+            work.step((count * width) as u64, interrupt)?;
+        }
+        Ok(())
+    }
+
+    /// The tile as the array's own axes have it.
+    fn selected(&self, tile: &Tile) -> Vec<Axis> {
+        let mut selected: Vec<Axis> = self.work.array.shape().iter().map(|&n| Axis::all(n)).collect();
+        for (at, &axis) in self.axes.iter().enumerate() {
+            let range = tile.range(at);
+            selected[axis] = Axis::Range { start: range.start, step: 1, count: range.len() };
+        }
+        selected
+    }
+}
+
+/// What a hand ended with.
+fn join(hand: ScopedJoinHandle<'_, Result<()>>, what: &str) -> Result<()> {
+    hand.join().unwrap_or_else(|_| Err(Error::Bug { what: format!("{what} broke") }))
+}
