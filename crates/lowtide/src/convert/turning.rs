@@ -175,3 +175,38 @@ impl Turning<'_, '_> {
 fn join(hand: ScopedJoinHandle<'_, Result<()>>, what: &str) -> Result<()> {
     hand.join().unwrap_or_else(|_| Err(Error::Bug { what: format!("{what} broke") }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Checked;
+    use super::*;
+    use crate::budget::Budget;
+    use crate::open::Options;
+    use crate::write::WriteOptions;
+
+    /// Whoever turns must not wait for blocks that a writer who gave up will never give back.
+    #[test]
+    fn a_writer_that_fails_ends_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, made) = (folder.path().join("f.bin"), folder.path().join("small.npy"));
+        std::fs::write(&path, vec![1; 1024 * 512 * 4]).unwrap();
+        let dtype = crate::format::Dtype::parse("<f4").unwrap();
+        let options = Options::new().budget(Budget::new(4 << 20).unwrap()).dtype(dtype);
+        let array = options.shape(&[1024, 512]).unwrap().open(&path).unwrap();
+        // Too small for all but the first elements: what is written behind them is refused.
+        let mut writer = WriteOptions::new().create(&made, dtype, &[Some(16), Some(16)]).unwrap();
+        let mut work = Work {
+            array: &array,
+            cast: Checked::new(dtype, dtype),
+            dtype,
+            loss: Loss::Refused,
+            done: 0,
+            total: 1024 * 512 * 4,
+            progress: &mut |_, _| {},
+            told: None,
+        };
+        let error = turn(&mut work, &mut writer, Order::Fortran, &|| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("are not in the array"), "{error}");
+        assert!(work.done < work.total);
+    }
+}
