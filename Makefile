@@ -46,12 +46,13 @@ export PROPTEST_RNG_SEED ?= 1
 RUST_TESTS := --package lowtide --package lowtide-text --package lowtide-cli --package lowtide-python
 
 # Python's tests wait for disks and processes more than they compute. In what they leave of the processors, Rust's are
-# built and run: side by side they take two thirds of the time. Each prints when it is done.
+# built and run: side by side they take two thirds of the time. Rust's take longest, so nothing goes before them. Each
+# prints when it is done.
 test: setup ## Run the fast tests
 	$(MAKE) --jobs=2 --output-sync=target --no-print-directory test-rust test-python
 
 test-rust:
-	nice -n 4 cargo test --release --quiet $(RUST_TESTS)
+	cargo test --release --quiet $(RUST_TESTS)
 
 # What the fast tier leaves out; other ignored tests are measurements.
 SLOW_RUST := seeds_and_epochs_are_unrelated bad_shuffles_are_caught draws_are_independent bad_draws_are_caught \
