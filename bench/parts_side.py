@@ -30,7 +30,7 @@ def go_through(path: str, settings: dict) -> None:
     """All chunks, in file order or shuffled, for so long at most; a value of each is looked at."""
     import lowtide  # noqa: F401 - before the clock starts
 
-    began, seen = go(), 0
+    total, began, seen = size(path), go(), 0
     array = opened(path, settings)
     chunks = array.shuffled(CHUNK, seed=1) if settings.get("shuffled") else array.chunks(CHUNK)
     for chunk in chunks:
@@ -38,27 +38,27 @@ def go_through(path: str, settings: dict) -> None:
         seen += len(chunk)
         if time.perf_counter() - began > settings.get("seconds", 1e9):
             break
-    tell(began, size(path) * seen / len(array), "bytes/s", note=chunks.access)
+    tell(began, total * seen / len(array), "bytes/s", note=chunks.access)
 
 
 def reduce(path: str, settings: dict) -> None:
     """A reduction of all of it."""
     import lowtide  # noqa: F401 - before the clock starts
 
-    began = go()
+    total, began = size(path), go()
     array = opened(path, settings)
     answer = getattr(array, settings["name"])(axis=settings["axis"])
-    tell(began, size(path), "bytes/s", note=f"{float(answer.ravel()[0]):g}")
+    tell(began, total, "bytes/s", note=f"{float(answer.ravel()[0]):g}")
 
 
 def verify(path: str, settings: dict) -> None:
     """What `lowtide verify` does."""
     import lowtide
 
-    began = go()
+    total, began = size(path), go()
     verified = lowtide.verify(path, **settings)
     assert verified, verified
-    tell(began, size(path), "bytes/s")
+    tell(began, total, "bytes/s")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ of the same size, from the first byte until all of it is on the disk; and in a c
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -51,12 +53,34 @@ def dd(b: Bench, size: int) -> Callable[[int], dict]:
     return one
 
 
+def limit(b: Bench, size: int) -> Callable[[int], dict]:
+    """What the disk takes at all: fio, unbuffered, a mebibyte at a time, eight in flight, into a file that has its room."""
+
+    def one(_: int) -> dict:
+        settle(size)
+        out = b.folder / "out.npy"
+        command = ["fio", "--name=w", f"--filename={out}", "--rw=write", "--bs=1M", "--direct=1"]
+        command += ["--ioengine=io_uring", "--iodepth=8", f"--size={size}", "--end_fsync=1"]
+        seconds = None
+        if shutil.which("fio"):
+            with out.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+            answer = subprocess.run([*command, "--output-format=json"], check=True, capture_output=True)
+            seconds = json.loads(answer.stdout)["jobs"][0]["job_runtime"] / 1000
+            out.unlink()
+        note = "" if seconds else "fio is not installed"
+        return {"side": "fio", "rate": size / seconds if seconds else 0, "unit": "bytes/s", "note": note}
+
+    return one
+
+
 def write_append(b: Bench, path: Path) -> None:
     """Rows of a mebibyte, one chunk of four after another."""
     size = path.stat().st_size
     sides = {"lowtide create, append": side(b, "create", size)}
     sides |= {"lowtide create, append, drop": side(b, "create", size, cache="drop")}
     sides |= {"dd conv=fsync": dd(b, size), 'np.memmap("w+"), flush': side(b, "np_memmap", size)}
+    sides |= {"fio, the disk itself": limit(b, size)}
     best = b.turns(
         "write_append", f"{size >> 20} MiB, until it is on the disk, bytes a second", sides, False, path
     )
@@ -65,6 +89,8 @@ def write_append(b: Bench, path: Path) -> None:
     b.check(
         "write_append", "against np.memmap and flush", ours / best['np.memmap("w+"), flush']["rate"], floor=2
     )
+    if disk := best["fio, the disk itself"]["rate"]:
+        b.check("write_append", "against fio", ours / disk, floor=0.7)
 
 
 def write_random(b: Bench, path: Path) -> None:
