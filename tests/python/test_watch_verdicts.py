@@ -234,8 +234,8 @@ def test_verdicts_again_and_again(folder, door):
         for (program, _), report in zip(runs, found, strict=True)
         if not is_right(program, report)
     ]
-    # Three programs at once on two cores: a pool that fills in two late steps was once called a leak, 1 of 45, after less
-    # than four seconds. One is tried again by itself; two are no accident.
+    # Three programs at once on two cores: a pool that filled in two late steps was once called a leak, 1 of
+    # 45, after less than four seconds. One is tried again by itself; two are no accident.
     said = f"{len(wrong)} of {len(runs)}:\n" + "\n".join(words for _, words in wrong)
     assert len(wrong) <= 1, said
     for program, _ in wrong:
