@@ -1,9 +1,9 @@
 //! An array whose axes are written the other way round: tile after tile is read, turned and written.
 //!
 //! In: an array, and a writer of its shape. Out: its elements, each where the other order has it. Three hands work at once:
-//! one reads the next tile, one turns this one part by part, one writes the parts. On two cores a square matrix of 4 GiB
-//! takes as long as its slowest hand, instead of as long as turning and writing together. Memory is the budget's: two
-//! tiles, the pages that wait in [`Edges`], and two parts on their way.
+//! one reads the next tile, one turns this one part by part, one writes the parts. With two cores, which the kernel's own
+//! work keeps busy, a square matrix of 4 GiB took 9.5 to 10.9 s by hand, and 10.3 to 10.9 where one hand turned and wrote.
+//! Memory is the budget's: two tiles, the pages that wait in [`Edges`], and two parts on their way.
 
 use super::edges::Edges;
 use super::tiles::{self, Grow, Tile};
