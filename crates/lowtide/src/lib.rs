@@ -51,7 +51,8 @@
 //! | which rows, when | [`order`] | position → row number, pure arithmetic |
 //! | which bytes row n is | `engine/rows` | row number → offset and length |
 //! | which way, and why | `engine/choose` | facts → [`Choice`], the one home of `auto` |
-//! | look-ahead | `engine/group`, `engine/ahead` | rows of the coming chunks, as many as the budget allows |
+//! | look-ahead | `engine/group`, `engine/ahead` | the coming chunks, as many as the budget allows |
+//! | every row its place | `engine/fill` | positions of those chunks → reads |
 //! | few requests | `engine/plan`, `engine/fetch` | reads → sorted, merged requests, by several threads |
 //! | bytes | [`store`]: source × way | requests → bytes in somebody's buffer, and a report of what it cost |
 //! | what they mean | [`mod@format`], [`shards`] | header → element type, shape, offset, documents |
@@ -106,7 +107,7 @@ pub use budget::Budget;
 pub use budget::pool;
 pub use chunks::{Chunk, Chunks, State};
 pub use engine::bill::Bill;
-pub use engine::choose::{Choice, First, Sure, Visit};
+pub use engine::choose::{Choice, Sure, Visit};
 pub use engine::predict::Predicted;
 pub use error::{Error, Result};
 pub use fold::{Fold, Folded};
@@ -119,7 +120,7 @@ pub use options::{Access, Cache, CacheWish, Way};
 pub use parts::Sizes;
 pub use selection::Axis;
 pub use shuffle::{BlockWish, Shuffle};
-pub use shuffle_files::{Shared, ShuffleFiles, Shuffled, SortStep, Sorting, Unit};
+pub use shuffle_files::{Shared, ShortReads, ShuffleFiles, Shuffled, SortStep, Sorting, Unit};
 pub use store::Store;
 pub use tokens::{TokenOptions, Tokens};
 pub use zip::Zip;

@@ -5,9 +5,11 @@
 
 use crate::array::Array;
 use crate::budget::pool::Block;
+use crate::door::{BUDGET, Words};
 use crate::engine::choose::{Sure, Visit};
 use crate::engine::lane::{Clock, Lane};
 use crate::error::{Error, Result};
+use crate::format::INTO_C_ORDER;
 use crate::selection::Axis;
 use crate::store::Resident;
 use std::sync::Arc;
@@ -82,10 +84,9 @@ pub(crate) fn refused(array: &Array, what: &str, hint: &str) -> Error {
         usize::try_from(array.undealt().nbytes()).map_or(u64::MAX, |len| Block::cost(len).saturating_mul(2));
     Error::unsupported(
         format!("{}: {what}", array.path().display()),
-        format!(
-            "{hint}with budget=\"{}MiB\" it is held in memory; or write it once in C order: \
-             np.save(new, np.ascontiguousarray(old))",
-            needs.div_ceil(1 << 20)
-        ),
+        Words::from(format!("{hint}with "))
+            + BUDGET.is(format!("{}MiB", needs.div_ceil(1 << 20)))
+            + " it is held in memory; "
+            + INTO_C_ORDER,
     )
 }

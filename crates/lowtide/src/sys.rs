@@ -5,7 +5,9 @@
 pub mod crew;
 pub mod far;
 
+use rustix::fs::{Mode, OFlags};
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -165,6 +167,15 @@ fn read_flagged(file: &impl AsRawFd, into: &mut [u8], offset: u64, flags: i32) -
     // SAFETY: one vector over a live buffer of exactly that length, which we may write.
     let got = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, at, flags) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// The same file with other flags: through the descriptor, not the path, which may mean another file by now.
+///
+/// # Errors
+/// As the system has it: without `/proc`, say.
+pub fn reopen(file: &impl AsRawFd, flags: OFlags) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(File::from(rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty())?))
 }
 
 /// What unbuffered reads need: the alignment of file offsets and of memory. Linux 6.1 tells; before that a

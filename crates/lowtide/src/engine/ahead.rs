@@ -49,23 +49,12 @@ enum Reading {
 impl Ahead {
     pub(crate) fn new(job: Job) -> Result<Self> {
         let job = Arc::new(job);
-        let choices = job.choose()?;
-        let choice = choices.first().cloned().ok_or_else(no_inputs)?;
-        let clock = job.inputs.first().map_or_else(|| Ok(Clock::default()), |input| input.data.clock())?;
+        let clock = job.inputs.first().ok_or_else(no_inputs)?.data.clock()?;
         let overlap = Arc::new(AtomicBool::new(true));
-        let reading = Reading::Here(Reader::new(job.clone(), choices, 0, overlap.clone(), clock.clone()));
-        let handed = (clock.now(), Duration::ZERO);
-        Ok(Self {
-            job,
-            taken: 0,
-            ready: VecDeque::new(),
-            reading,
-            choice,
-            overlap,
-            handed,
-            clock,
-            alone: false,
-        })
+        let reader = Reader::new(job.clone(), 0, overlap.clone(), clock.clone())?;
+        let (choice, handed) = (reader.choice()?.clone(), (clock.now(), Duration::ZERO));
+        let (ready, reading) = (VecDeque::new(), Reading::Here(reader));
+        Ok(Self { job, taken: 0, ready, reading, choice, overlap, handed, clock, alone: false })
     }
 
     /// In the caller's own thread, who does nothing but read: then what is simulated does not depend on who was first.
@@ -119,12 +108,11 @@ impl Ahead {
             && prefetch.is_parents()
         {
             // A forked child: the reading thread is not here. What was read is; go on behind it.
-            let choices = match self.job.choose() {
-                Ok(choices) => choices,
-                Err(error) => return Some(Err(error)),
-            };
             let (job, overlap, clock) = (self.job.clone(), self.overlap.clone(), self.clock.clone());
-            self.reading = Reading::Here(Reader::new(job, choices, self.taken, overlap, clock));
+            match Reader::new(job, self.taken, overlap, clock) {
+                Ok(reader) => self.reading = Reading::Here(reader),
+                Err(error) => return Some(Err(error)),
+            }
         }
         if let Reading::Here(reader) = &mut self.reading {
             if self.alone || self.job.ahead == 0 || reader.is_quick() {

@@ -1,7 +1,7 @@
 //! What a pass over an object store takes in requests, in bytes, and in money: pure arithmetic.
 
 use super::choose::{Choice, Visit};
-use super::group::planned_row_bytes;
+use super::fill::planned_row_bytes;
 use super::job::Input;
 use super::shares::Shares;
 use super::tactics::threads;

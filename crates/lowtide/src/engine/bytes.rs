@@ -88,8 +88,8 @@ pub(crate) trait LetGo: Send + Sync + fmt::Debug {
     fn let_go(&self);
 }
 
-/// A way to opened bytes, and what their elements become on it.
-type Known = (Way, Cache, Option<AsType>, Arc<Lane>);
+/// Which way to opened bytes, `None` for that of rows which somebody asks for; and what their elements become on it.
+type Which = (Option<(Way, Cache)>, Option<AsType>);
 
 /// What `close` lets go.
 #[derive(Debug)]
@@ -97,9 +97,7 @@ struct Opened {
     supply: Box<dyn Supply>,
     /// What others have made of them.
     made: Mutex<Vec<Weak<dyn LetGo>>>,
-    lanes: Mutex<Vec<Known>>,
-    /// Those for rows that somebody asks for.
-    random: Mutex<Vec<(Option<AsType>, Arc<Lane>)>>,
+    lanes: Mutex<Vec<(Which, Arc<Lane>)>>,
 }
 
 impl Data {
@@ -117,8 +115,7 @@ impl Data {
         if access.way().is_some_and(Way::has_windows) {
             window_for(budget.limit())?;
         }
-        let opened =
-            Opened { supply, made: Mutex::default(), lanes: Mutex::default(), random: Mutex::default() };
+        let opened = Opened { supply, made: Mutex::default(), lanes: Mutex::default() };
         let opened = Mutex::new(Some(Arc::new(opened)));
         Ok(Arc::new(Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }))
     }
@@ -205,28 +202,33 @@ impl Data {
         Ok(self.opened()?.supply.clock())
     }
 
-    /// A way to the bytes, or to the elements that they become, made on first use.
-    pub(crate) fn lane(&self, way: Way, cache: Cache, as_type: Option<AsType>) -> Result<Arc<Lane>> {
+    /// A way to the bytes, made on first use.
+    fn known(&self, which: Which, make: impl FnOnce(&dyn Supply) -> Result<Arc<Lane>>) -> Result<Arc<Lane>> {
         let opened = self.opened()?;
-        let known = |lanes: &mut Vec<Known>| {
-            let same = |(w, c, a, _): &&Known| (*w, *c, *a) == (way, cache, as_type);
-            lanes.iter().find(same).map(|(.., lane)| lane.clone())
+        let known = |lanes: &mut Vec<(Which, Arc<Lane>)>| {
+            lanes.iter().find(|(known, _)| *known == which).map(|(_, lane)| lane.clone())
         };
         if let Some(lane) = sys::locked(&opened.lanes, known) {
             return Ok(lane);
         }
-        let lane = match as_type {
-            Some(as_type) => self.lane(way, cache, None)?.casting(as_type, &self.budget),
-            None => Lane::new(opened.supply.open(way, cache, &self.budget)?, opened.supply.clock()),
-        };
-        let lane = Arc::new(lane);
+        let lane = make(&*opened.supply)?;
         // Two threads may have made one at the same time: the first stays.
         Ok(sys::locked(&opened.lanes, |lanes| {
             known(lanes).unwrap_or_else(|| {
-                lanes.push((way, cache, as_type, lane.clone()));
+                lanes.push((which, lane.clone()));
                 lane
             })
         }))
+    }
+
+    /// A way to the bytes, or to the elements that they become.
+    pub(crate) fn lane(&self, way: Way, cache: Cache, as_type: Option<AsType>) -> Result<Arc<Lane>> {
+        self.known((Some((way, cache)), as_type), |supply| {
+            Ok(Arc::new(match as_type {
+                Some(as_type) => self.lane(way, cache, None)?.casting(as_type, &self.budget),
+                None => Lane::new(supply.open(way, cache, &self.budget)?, supply.clock()),
+            }))
+        })
     }
 
     /// What a choice depends on, as it is now, for rows of so many bytes.
@@ -260,17 +262,10 @@ impl Data {
 
     /// The way to rows of so many bytes that somebody asks for, by a choice that is made once.
     pub(crate) fn random(&self, row: u64, as_type: Option<AsType>) -> Result<Arc<Lane>> {
-        let opened = self.opened()?;
-        let known = |lanes: &mut Vec<(Option<AsType>, Arc<Lane>)>| {
-            lanes.iter().find(|(a, _)| *a == as_type).map(|(_, lane)| lane.clone())
-        };
-        if let Some(lane) = sys::locked(&opened.random, known) {
-            return Ok(lane);
-        }
-        let choice = self.choose(Visit::Random, row)?;
-        let lane = self.lane(choice.way, choice.cache, as_type)?;
-        sys::locked(&opened.random, |lanes| lanes.push((as_type, lane.clone())));
-        Ok(lane)
+        self.known((None, as_type), |_| {
+            let choice = self.choose(Visit::Random, row)?;
+            self.lane(choice.way, choice.cache, as_type)
+        })
     }
 
     /// What these bytes are, in a few hexadecimal digits: `what` they mean, the sizes in order, and the first and last
@@ -296,29 +291,13 @@ fn fingerprint(source: &Source, what: &str) -> Result<String> {
             Ok(())
         })
     };
-    match source {
-        Source::File(file) => {
-            hasher.update(&file.len().to_le_bytes());
-            print(&mut hasher, &One::File(file.clone()))?;
-        }
-        Source::Files(files) => {
-            for part in files.parts() {
-                hasher.update(&(part.bytes.end - part.bytes.start).to_le_bytes());
-            }
-            for index in printed(files.count()) {
-                print(&mut hasher, &One::File(files.open(index)?))?;
-            }
-        }
-        // As if they were files: a copy on a disk has the same.
-        Source::Objects(objects) => {
-            let parts = objects.parts();
-            for part in parts {
-                hasher.update(&(part.bytes.end - part.bytes.start).to_le_bytes());
-            }
-            for index in printed(parts.len()) {
-                print(&mut hasher, &One::Object(parts[index].object.clone()))?;
-            }
-        }
+    let lens = source.lens();
+    for len in &lens {
+        hasher.update(&len.to_le_bytes());
+    }
+    // Objects as if they were files: a copy on a disk has the same.
+    for index in printed(lens.len()) {
+        print(&mut hasher, &source.one(index)?)?;
     }
     Ok(hasher.finalize().to_hex()[..32].to_owned())
 }

@@ -60,38 +60,22 @@ pub struct Choice {
     pub sure: Sure,
     /// How much of the file the page cache had then, of what comes through there; `None` where that is unknown.
     pub found: Option<Warmth>,
-    /// Another way, for the first chunk of a pass.
-    pub first: Option<First>,
+    /// Another one, for the first chunk of a pass.
+    pub first: Option<Box<Choice>>,
     /// For people.
     pub why: String,
 }
 
-/// How the first chunk comes, where that is not how the rest does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct First {
-    /// How bytes come.
-    pub way: Way,
-    /// What happens to what we bring in.
-    pub cache: Cache,
-    /// For people.
-    pub why: &'static str,
-}
-
 impl Choice {
+    /// What needs no further thought.
+    pub(crate) fn certain(way: Way, cache: Cache, why: impl Into<String>) -> Self {
+        Self { way, cache, sure: Sure::Certain, found: None, first: None, why: why.into() }
+    }
+
     /// What is chosen for the first chunk of a pass.
     #[must_use]
     pub fn at_first(&self) -> Self {
-        match &self.first {
-            Some(First { way, cache, why }) => Self {
-                way: *way,
-                cache: *cache,
-                sure: Sure::Certain,
-                found: None,
-                first: None,
-                why: (*why).into(),
-            },
-            None => self.clone(),
-        }
+        self.first.as_deref().unwrap_or(self).clone()
     }
 }
 
@@ -107,21 +91,15 @@ pub enum Sure {
 impl Facts {
     /// The choice for these facts.
     pub fn choose(&self) -> Choice {
-        if self.remote {
-            let (cache, why) = if self.cached_locally {
-                let (cache, _) = self.cache();
-                (
-                    cache,
-                    "the data is in an object store, and comes by range requests through the local cache"
-                        .into(),
-                )
-            } else {
-                (Cache::Drop, "the data is in an object store, and comes by range requests".into())
-            };
-            let way = Way::Range;
-            return Choice { way, cache, sure: Sure::Certain, found: None, first: None, why };
-        }
         let (cache, because) = self.cache();
+        if self.remote {
+            let why = "the data is in an object store, and comes by range requests";
+            return if self.cached_locally {
+                Choice::certain(Way::Range, cache, format!("{why} through the local cache"))
+            } else {
+                Choice::certain(Way::Range, Cache::Drop, why)
+            };
+        }
         let (way, sure, why) = match self.access.way() {
             None if self.is_for_trial() => (
                 Way::Advise,
@@ -150,22 +128,15 @@ impl Facts {
         match self.cache {
             CacheWish::Keep => (Cache::Keep, String::new()),
             CacheWish::Drop => (Cache::Drop, String::new()),
-            CacheWish::Auto if self.len <= self.room / 2 => (
-                Cache::Keep,
-                format!(
-                    "the page cache may keep it: {} fit in half the room, {}",
-                    human(self.len),
-                    human(self.room / 2)
-                ),
-            ),
-            CacheWish::Auto => (
-                Cache::Drop,
-                format!(
-                    "the page cache is left as found: {} do not fit in half the room, {}",
-                    human(self.len),
-                    human(self.room / 2)
-                ),
-            ),
+            CacheWish::Auto => {
+                let (len, room) = (human(self.len), human(self.room / 2));
+                if self.len <= self.room / 2 {
+                    (Cache::Keep, format!("the page cache may keep it: {len} fit in half the room, {room}"))
+                } else {
+                    let why = format!("{len} do not fit in half the room, {room}");
+                    (Cache::Drop, format!("the page cache is left as found: {why}"))
+                }
+            }
         }
     }
 
@@ -177,16 +148,13 @@ impl Facts {
     /// The first sweep behind the first chunk of a shuffled pass brings the file in. Rows of a first chunk that came
     /// through the page cache would be single pages all over it, and where read-ahead meets one it makes no large
     /// folios any more: every later sweep through a map took five times as long.
-    fn first(&self, way: Way, cache: Cache) -> Option<First> {
+    fn first(&self, way: Way, cache: Cache) -> Option<Box<Choice>> {
         let brings_in = way == Way::Read && cache == Cache::Keep && self.warmth() < Warmth::Half;
         let small = self.visit == Visit::Shuffled && self.row < LARGE_ROW as u64;
         let why = "the file is not in memory, and the first chunk leaves no single pages in the way of the sweep \
                    that brings it in";
-        (self.access == Access::Auto && self.direct && brings_in && small).then_some(First {
-            way: Way::Direct,
-            cache: Cache::Drop,
-            why,
-        })
+        (self.access == Access::Auto && self.direct && brings_in && small)
+            .then(|| Box::new(Choice::certain(Way::Direct, Cache::Drop, why)))
     }
 
     /// Whether a pass reads every byte once, in large requests: then nothing is gained by bringing it in.

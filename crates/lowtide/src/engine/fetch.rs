@@ -30,34 +30,27 @@ pub fn fetch(
     gap: Gap,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    let cost = lane.cost();
-    let bytes: usize = reads.iter().map(|r| r.into.len()).sum();
     let piece = match lane.nature().extent {
         Some(extent) => extent,
-        None if cost.waits => PIECE,
+        None if lane.cost().waits => PIECE,
         None => PIECE_WARM,
     };
     if reads.iter().any(|r| r.into.len() > piece) {
         // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
-        let mut pieces = Vec::with_capacity(reads.len() + bytes / piece);
-        for read in reads {
-            let mut offset = read.offset;
-            for into in read.into.chunks_mut(piece) {
-                pieces.push(Read { offset, into });
-                offset += piece as u64;
-            }
-        }
-        let work = (pieces.len(), bytes);
-        return fetch_parts(
-            lane,
-            budget,
-            work,
-            |share| parts(&mut pieces, share).into_iter(),
-            gap,
-            interrupt,
-        );
+        let mut pieces: Vec<_> = reads.iter_mut().flat_map(|read| read.again().pieces(piece)).collect();
+        return fetch_short(lane, budget, &mut pieces, gap, interrupt);
     }
-    let work = (reads.len(), bytes);
+    fetch_short(lane, budget, reads, gap, interrupt)
+}
+
+fn fetch_short(
+    lane: &Lane,
+    budget: &Budget,
+    reads: &mut [Read<'_>],
+    gap: Gap,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let work = (reads.len(), reads.iter().map(|read| read.into.len()).sum());
     fetch_parts(lane, budget, work, |share| parts(reads, share).into_iter(), gap, interrupt)
 }
 
@@ -371,21 +364,7 @@ mod tests {
 
     impl Store for Numbers {
         fn nature(&self) -> Nature {
-            let (hands, waiting) = (3, 3);
-            let (align, end, in_flight) = (1, self.len, 0);
-            let Self { cost: prior, .. } = *self;
-            Nature {
-                prior,
-                learns: false,
-                align,
-                end,
-                hands,
-                waiting,
-                in_flight,
-                together: false,
-                keeps: false,
-                extent: None,
-            }
+            Nature { end: self.len, ..Nature::plain(self.cost, 3) }
         }
 
         fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {

@@ -50,11 +50,10 @@ pub(crate) struct Lane {
     store: Arc<dyn Store>,
     /// What reads cost whatever happens: those of a map, of bytes held in memory.
     fixed: Option<Cost>,
-    /// Whether the store measures by itself what they cost.
+    /// Whether the store measures by itself what they cost, as long as it has requests of its own to make.
     measures: bool,
-    /// Of one that did, and whose reads come from a disk by now: what was learned since.
-    since: Mutex<Option<Costs>>,
-    costs: Mutex<Costs>,
+    /// What was learned; nothing while the store measures by itself.
+    costs: Mutex<Option<Costs>>,
     clock: Clock,
     /// Where elements are converted: the store of what is in the file.
     raw: Option<(AsType, Arc<dyn Store>)>,
@@ -63,16 +62,10 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let Nature { prior, learns, extent, .. } = store.nature();
-        let costs = Mutex::new(Costs::new(prior));
-        Self {
-            store,
-            fixed: (!learns).then_some(prior),
-            measures: extent.is_some(),
-            since: Mutex::default(),
-            costs,
-            clock,
-            raw: None,
-        }
+        let measures = extent.is_some();
+        let fixed = (!learns && !measures).then_some(prior);
+        let costs = Mutex::new((!measures).then(|| Costs::new(prior)));
+        Self { store, fixed, measures, costs, clock, raw: None }
     }
 
     /// A way to its elements as another type.
@@ -94,16 +87,22 @@ impl Lane {
 
     /// What reads cost now.
     pub(crate) fn cost(&self) -> Cost {
-        if self.measures {
-            let nature = self.store.nature();
-            if nature.extent.is_some() {
-                return nature.prior;
-            }
-            return sys::locked(&self.since, |since| {
-                since.get_or_insert_with(|| Costs::new(nature.prior)).now()
-            });
+        if let Some(fixed) = self.fixed {
+            return fixed;
         }
-        self.fixed.unwrap_or_else(|| sys::locked(&self.costs, |costs| costs.now()))
+        if self.measures
+            && let Nature { prior, extent: Some(_), .. } = self.store.nature()
+        {
+            return prior;
+        }
+        // Where a store has measured them until now, its reads come from a disk by now.
+        let begin = || Costs::new(self.store.nature().prior);
+        sys::locked(&self.costs, |costs| costs.get_or_insert_with(begin).now())
+    }
+
+    /// About how much of the bytes a disk has to be asked for.
+    pub(crate) fn missing(&self) -> f64 {
+        sys::locked(&self.costs, |costs| costs.as_ref().map_or(1.0, Costs::missing))
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -129,26 +128,22 @@ impl Lane {
             report = Report::by_rate(reads.len(), bytes, self.now().saturating_sub(began));
         }
         if report != Report::default() {
-            sys::locked(&self.costs, |costs| costs.saw(report));
-            sys::locked(&self.since, |since| since.iter_mut().for_each(|costs| costs.saw(report)));
+            self.update(|costs| costs.saw(report));
         }
         Ok(())
     }
 
     /// Takes into account how much of the file the page cache has.
     pub(crate) fn found(&self, warmth: Warmth) {
-        sys::locked(&self.costs, |costs| costs.found(warmth));
+        self.update(|costs| costs.found(warmth));
     }
 
     /// Takes into account how long so many requests for so many bytes took.
     pub(crate) fn learn(&self, requests: usize, bytes: usize, took: Duration) {
-        sys::locked(&self.costs, |costs| costs.learn(requests, bytes, took));
-        if self.measures {
-            sys::locked(&self.since, |since| {
-                if let Some(costs) = since {
-                    costs.learn(requests, bytes, took);
-                }
-            });
-        }
+        self.update(|costs| costs.learn(requests, bytes, took));
+    }
+
+    fn update(&self, learn: impl FnOnce(&mut Costs)) {
+        sys::locked(&self.costs, |costs| costs.as_mut().map(learn));
     }
 }

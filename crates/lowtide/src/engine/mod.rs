@@ -14,7 +14,8 @@
 //! | which way | [`choose`] | facts → [`Choice`](choose::Choice) |
 //! | what a server will take for it | [`bill`] | requests, bytes → [`Bill`](bill::Bill) |
 //! | how long it will take | [`predict`] | costs, budget → [`Predicted`](predict::Predicted) |
-//! | how much at once | [`shares`], [`group`] | budget → a group of chunks |
+//! | how much at once | [`shares`], [`outlook`], [`group`] | budget → a group of chunks |
+//! | every row its place | [`fill`] | positions → reads into the chunks of a group |
 //! | few requests | [`plan`] | reads → sorted, merged extents |
 //! | who, in which manner | [`tactics`], [`fetch`] | extents → calls to a [`Store`](crate::store::Store) |
 
@@ -23,9 +24,11 @@ pub(crate) mod bill;
 pub(crate) mod bytes;
 pub(crate) mod choose;
 pub(crate) mod fetch;
+pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod job;
 pub(crate) mod lane;
+mod outlook;
 pub(crate) mod plan;
 pub(crate) mod predict;
 pub(crate) mod rows;

@@ -6,7 +6,7 @@
 //! blocks it is read once.
 
 use super::choose::Choice;
-use super::group::planned_row_bytes;
+use super::fill::planned_row_bytes;
 use super::job::Input;
 use super::shares::Shares;
 use super::tactics::threads;

@@ -40,6 +40,11 @@ impl Costs {
         Cost { waits, ..self.cost }
     }
 
+    /// The share of reads that had to wait for a disk, or all of them where that is unknown.
+    pub fn missing(&self) -> f64 {
+        self.missed.unwrap_or(1.0)
+    }
+
     /// Takes into account how many of some reads had to wait for a disk.
     pub fn saw(&mut self, Report { looked, missed }: Report) {
         if looked > 0 {

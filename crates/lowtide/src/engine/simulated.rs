@@ -69,6 +69,8 @@ pub(super) struct Disk {
     head: Arc<AtomicU64>,
     /// Where the last stream ended.
     streamed: Arc<AtomicU64>,
+    /// Until when it has work.
+    busy: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -103,8 +105,8 @@ fn fill(offset: u64, into: &mut [u8]) {
 impl Disk {
     pub(super) fn new(len: u64, speed: Speed, room: u64) -> Self {
         let (clock, cache, calls) = (Arc::default(), Arc::default(), Arc::default());
-        let (head, streamed) = (Arc::default(), Arc::default());
-        Self { len, speed, room, faults: Faults::default(), clock, cache, calls, head, streamed }
+        let (head, streamed, busy) = (Arc::default(), Arc::default(), Arc::default());
+        Self { len, speed, room, faults: Faults::default(), clock, cache, calls, head, streamed, busy }
     }
 
     /// With so many tenths of the file in the page cache, in stretches of 256 KiB.
@@ -135,6 +137,7 @@ impl Disk {
             calls: Arc::default(),
             head: Arc::default(),
             streamed: Arc::default(),
+            busy: Arc::default(),
             ..self.clone()
         }
     }
@@ -169,6 +172,24 @@ impl Disk {
         let Speed { latency, bandwidth, depth: most, .. } = self.speed;
         let together = depth.min(most).min(requests).max(1);
         (requests * latency / together).max(latency * u64::from(requests > 0)).max(bytes * 1000 / bandwidth)
+    }
+
+    /// When they are done, if they are asked for now. It is one disk: what somebody asked for ahead of time takes its
+    /// share of the bandwidth and of the requests that it works on at once; only the answers are waited for together.
+    fn done(&self, requests: u64, bytes: u64, depth: u64) -> u64 {
+        let (now, Speed { latency, bandwidth, depth: most, .. }) = (self.now(), self.speed);
+        if requests == 0 && bytes == 0 {
+            return now;
+        }
+        let work = (requests * latency / most).max(bytes * 1000 / bandwidth);
+        let busy = self.busy.load(Ordering::Relaxed).max(now) + work;
+        self.busy.store(busy, Ordering::Relaxed);
+        busy.max(now + self.transfer(requests, bytes, depth))
+    }
+
+    /// Waits for them.
+    fn wait(&self, requests: u64, bytes: u64, depth: u64) {
+        self.pass(self.done(requests, bytes, depth) - self.now());
     }
 }
 
@@ -231,8 +252,8 @@ impl Simulated {
                 }
             }
         }
-        let wait = self.disk.transfer(moves, bytes, depth);
-        self.disk.pass(wait + reads.len() as u64 * touch + copied / 12);
+        self.disk.wait(moves, bytes, depth);
+        self.disk.pass(reads.len() as u64 * touch + copied / 12);
         Report { looked: reads.len(), missed }
     }
 
@@ -250,7 +271,7 @@ impl Simulated {
                 cache.asked.insert(page);
             }
         }
-        cache.there = cache.there.max(self.disk.now()) + self.disk.transfer(moves, bytes, DEPTH);
+        cache.there = cache.there.max(self.disk.done(moves, bytes, DEPTH));
     }
 
     /// Everything from the first read to the last, and from where the last stream ended if that was near.
@@ -269,7 +290,8 @@ impl Simulated {
             self.disk.bring_in(&mut cache, page);
         }
         let copied: u64 = reads.iter().map(|read| read.into.len() as u64).sum();
-        self.disk.pass(self.disk.transfer(moves, bytes, 1) + copied / 12 + reads.len() as u64 * 300);
+        self.disk.wait(moves, bytes, 1);
+        self.disk.pass(copied / 12 + reads.len() as u64 * 300);
         Report { looked: reads.len(), missed }
     }
 
@@ -285,7 +307,8 @@ impl Simulated {
                 }
                 let around = page / (AROUND / PAGE) * (AROUND / PAGE);
                 let moves = self.disk.moves(&(around * PAGE..around * PAGE + AROUND));
-                nanos += self.disk.transfer(moves.into(), AROUND, 1) + 500;
+                self.disk.wait(moves.into(), AROUND, 1);
+                nanos += 500;
                 let around = around..(around + AROUND / PAGE).min(self.disk.len.div_ceil(PAGE));
                 around.for_each(|page| self.disk.bring_in(&mut cache, page));
             }
@@ -305,18 +328,8 @@ impl Store for Simulated {
             Way::Read | Way::Direct | Way::Range => (cold, true),
         };
         // One thread: what others would do at once is in the model of the disk.
-        Nature {
-            prior,
-            learns,
-            align: if self.way == Way::Direct { 512 } else { 1 },
-            end: self.disk.len,
-            hands: 1,
-            waiting: 1,
-            in_flight: 64,
-            together: keeps,
-            keeps,
-            extent: None,
-        }
+        let (align, end) = (if self.way == Way::Direct { 512 } else { 1 }, self.disk.len);
+        Nature { learns, align, end, in_flight: 64, together: keeps, keeps, ..Nature::plain(prior, 1) }
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
@@ -341,7 +354,8 @@ impl Store for Simulated {
                 let moves =
                     reads.iter().filter(|read| self.disk.moves(&(read.offset..read.end()))).count() as u64;
                 let bytes: u64 = reads.iter().map(|read| read.into.len() as u64).sum();
-                self.disk.pass(self.disk.transfer(moves, bytes, DEPTH) + reads.len() as u64 * 1000);
+                self.disk.wait(moves, bytes, DEPTH);
+                self.disk.pass(reads.len() as u64 * 1000);
                 Report::default()
             }
         })

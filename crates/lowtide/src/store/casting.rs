@@ -224,18 +224,8 @@ mod tests {
 
     impl Store for Held {
         fn nature(&self) -> Nature {
-            Nature {
-                prior: Cost { request: 0.0, byte: 0.1, waits: false },
-                learns: false,
-                align: 1,
-                end: self.0.len() as u64,
-                hands: 1,
-                waiting: 1,
-                in_flight: 0,
-                together: false,
-                keeps: self.1,
-                extent: None,
-            }
+            let prior = Cost { request: 0.0, byte: 0.1, waits: false };
+            Nature { end: self.0.len() as u64, keeps: self.1, ..Nature::plain(prior, 1) }
         }
 
         fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {

@@ -23,15 +23,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Opens a store of the kind under test.
 pub type Open<'a> = &'a (dyn Fn(&Path) -> Result<Arc<dyn Store>> + Sync);
 
+/// What every store can pass, and then some more.
+fn run_all(more: &[fn(Open<'_>)], open: Open<'_>) {
+    let any: [fn(Open<'_>); 5] = [exact_bytes, odd_sizes, zero_length_file, past_the_end, forked];
+    any.iter().chain(more).for_each(|check| check(open));
+}
+
 /// Runs every check.
 ///
 /// # Panics
 /// Where the store is wrong.
 pub fn run(open: Open<'_>) {
     run_lazy(open);
-    for check in [replaced, refused] {
-        check(open);
-    }
+    replaced(open);
+    refused(open);
 }
 
 /// Runs every check that a store can pass which opens its files when they are first read: it cannot know that another
@@ -40,20 +45,7 @@ pub fn run(open: Open<'_>) {
 /// # Panics
 /// Where the store is wrong.
 pub fn run_lazy(open: Open<'_>) {
-    for check in [
-        exact_bytes,
-        odd_sizes,
-        zero_length_file,
-        past_the_end,
-        concurrent_readers,
-        cut_before_reading,
-        cut_and_put_back,
-        cut_while_reading,
-        grown,
-        forked,
-    ] {
-        check(open);
-    }
+    run_all(&[concurrent_readers, cut_before_reading, cut_and_put_back, cut_while_reading, grown], open);
 }
 
 /// Runs every check that a store of objects can pass: an object is replaced as a whole, never cut.
@@ -61,11 +53,7 @@ pub fn run_lazy(open: Open<'_>) {
 /// # Panics
 /// Where the store is wrong.
 pub fn run_objects(open: Open<'_>) {
-    for check in
-        [exact_bytes, odd_sizes, zero_length_file, past_the_end, few_concurrent_readers, forked, scattered]
-    {
-        check(open);
-    }
+    run_all(&[few_concurrent_readers, scattered], open);
 }
 
 /// Runs every check that a store can pass which answers for bytes that never change, such as one version of a remote
@@ -75,19 +63,7 @@ pub fn run_objects(open: Open<'_>) {
 /// # Panics
 /// Where the store is wrong.
 pub fn run_unchanging(open: Open<'_>) {
-    for check in [
-        exact_bytes,
-        odd_sizes,
-        zero_length_file,
-        past_the_end,
-        concurrent_readers,
-        grown,
-        forked,
-        replaced,
-        refused,
-    ] {
-        check(open);
-    }
+    run_all(&[concurrent_readers, grown, replaced, refused], open);
 }
 
 /// Many reads that one request serves, overlapping and with gaps between them, all in their places.
@@ -99,18 +75,11 @@ pub fn scattered(open: Open<'_>) {
     for _ in 0..20 {
         let mut ranges: Vec<(u64, usize)> = (0..200).map(|_| (draw((1 << 20) - 3_000), 3_000)).collect();
         ranges.sort_unstable();
-        let mut out: Vec<Vec<u8>> = ranges.iter().map(|&(_, len)| vec![0xA5; len]).collect();
-        let mut reads: Vec<Read<'_>> =
-            ranges.iter().zip(&mut out).map(|(&(offset, _), into)| Read { offset, into }).collect();
         let extents: Vec<Extent> = (0..200)
             .step_by(50)
             .map(|at| Extent { bytes: ranges[at].0..ranges[at + 49].0 + 3_000, reads: at..at + 50 })
             .collect();
-        store.read(&mut reads, How { extents: &extents, ..How::default() }).expect("reads inside succeed");
-        for (&(offset, len), got) in ranges.iter().zip(&out) {
-            let at = usize::try_from(offset).expect("small test file");
-            assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
-        }
+        expect_as(&*store, &bytes, &ranges, How { extents: &extents, ..How::default() });
     }
 }
 
@@ -172,12 +141,16 @@ fn expect(store: &dyn Store, bytes: &[u8], ranges: &[(u64, usize)]) {
         (Manner::Together, false, &next),
         (Manner::Stream, true, &[]),
     ] {
-        let got = read_as(store, ranges, How { manner, far, coming, ..How::default() })
-            .expect("reads inside the file succeed");
-        for (&(offset, len), got) in ranges.iter().zip(&got) {
-            let at = usize::try_from(offset).expect("small test file");
-            assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
-        }
+        expect_as(store, bytes, ranges, How { manner, far, coming, ..How::default() });
+    }
+}
+
+#[track_caller]
+fn expect_as(store: &dyn Store, bytes: &[u8], ranges: &[(u64, usize)], how: How<'_>) {
+    let got = read_as(store, ranges, how).expect("reads inside the file succeed");
+    for (&(offset, len), got) in ranges.iter().zip(&got) {
+        let at = usize::try_from(offset).expect("small test file");
+        assert!(got == &bytes[at..at + len], "wrong bytes for {offset}..{}", at + len);
     }
 }
 

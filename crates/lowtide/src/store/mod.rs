@@ -37,6 +37,7 @@ pub(crate) use resident::Resident;
 pub(crate) use source::Original;
 pub(crate) use source::{Check, One, is_web, unknown, unknown_scheme};
 pub use source::{Files, ObjectPart, Objects, OneFile, Part, Source, is_url};
+pub(crate) use way::write_deep;
 pub use way::{
     Cached, DirectStore, Engine, RangeStore, ReadStore, Version, WINDOWS, open, open_file, window_for,
 };
@@ -60,7 +61,13 @@ pub struct Read<'a> {
     pub into: &'a mut [u8],
 }
 
-impl Read<'_> {
+impl<'a> Read<'a> {
+    /// The same in pieces of `len` bytes, and a shorter one at the end.
+    pub(crate) fn pieces(self, len: usize) -> impl Iterator<Item = Read<'a>> {
+        let offsets = (self.offset..).step_by(len);
+        self.into.chunks_mut(len).zip(offsets).map(|(into, offset)| Read { offset, into })
+    }
+
     /// One past the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.into.len() as u64)
@@ -117,6 +124,25 @@ pub struct Nature {
     /// Of a store that puts what comes straight into many places: the largest request that it likes. It is told which
     /// reads each request is for ([`How::extents`]), and measures by itself what requests cost.
     pub extent: Option<usize>,
+}
+
+impl Nature {
+    /// Of a store that makes its reads one after the other, wherever they are, by so many threads to good effect, and
+    /// whose costs do not change.
+    pub fn plain(prior: Cost, threads: usize) -> Self {
+        Self {
+            prior,
+            learns: false,
+            align: 1,
+            end: u64::MAX,
+            hands: threads,
+            waiting: threads,
+            in_flight: 0,
+            together: false,
+            keeps: false,
+            extent: None,
+        }
+    }
 }
 
 /// One request to a store: bytes of the file, and which of the sorted reads it serves.

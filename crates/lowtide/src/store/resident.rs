@@ -19,19 +19,7 @@ const HELD: Cost = Cost { request: 100.0, byte: 0.1, waits: false };
 
 impl Store for Resident {
     fn nature(&self) -> Nature {
-        let threads = sys::cores().min(2);
-        Nature {
-            prior: HELD,
-            learns: false,
-            align: 1,
-            end: u64::MAX,
-            hands: threads,
-            waiting: threads,
-            in_flight: 0,
-            together: false,
-            keeps: false,
-            extent: None,
-        }
+        Nature::plain(HELD, sys::cores().min(2))
     }
 
     fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {

@@ -86,33 +86,41 @@ fn worlds() -> impl Iterator<Item = (String, Disk, Ask, Visit)> {
     let states = [(0, 4), (5, 4), (10, 4), (0, 0)]; // tenths that are there; files that fit
     DISKS.into_iter().flat_map(move |(name, speed)| {
         states.into_iter().flat_map(move |(tenths, room)| {
-            [(2048, 4 * MIB), (2048, 32 * MIB), (16 << 10, 256 * MIB), (1 << 20, 32 * MIB)]
-                .into_iter()
-                .flat_map(move |(row, budget)| {
-                    visits.into_iter().map(move |visit| {
-                        let disk = Disk::new(len, speed, (room * len).max(len / 4)).warmed(tenths);
-                        let chunk = (256 << 10) / row.min(256 << 10);
-                        let ask = Ask { access: Access::Auto, budget, row, chunk };
-                        let what = format!(
-                            "{name}, {tenths}/10 warm, room {room}, rows of {row}, {budget}, {visit:?}"
-                        );
-                        (what, disk, ask, visit)
-                    })
+            [
+                (2048, 4 * MIB),
+                (2048, 32 * MIB),
+                (2048, 4096 * MIB),
+                (16 << 10, 256 * MIB),
+                (1 << 20, 32 * MIB),
+                (1 << 20, 4096 * MIB),
+            ]
+            .into_iter()
+            .flat_map(move |(row, budget)| {
+                visits.into_iter().map(move |visit| {
+                    let disk = Disk::new(len, speed, (room * len).max(len / 4)).warmed(tenths);
+                    let chunk = (256 << 10) / row.min(256 << 10);
+                    let ask = Ask { access: Access::Auto, budget, row, chunk };
+                    let what =
+                        format!("{name}, {tenths}/10 warm, room {room}, rows of {row}, {budget}, {visit:?}");
+                    (what, disk, ask, visit)
                 })
+            })
         })
     })
 }
 
 /// Where it is less than 0.8, and how much less it may be.
-const KNOWN: [(&str, f64); 5] = [
-    // Unbuffered reads of few small blocks leave a disk idle between calls; a second thread, which is not simulated,
-    // would not.
-    ("USB stick, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.75),
-    ("hard disk, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.75),
-    ("object store, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.7),
-    // Over before the choice is made again: it would be another one after 250 ms.
-    ("SATA SSD, 5/10 warm, room 4, rows of 2048, 33554432, Shuffled", 0.75),
-    ("NVMe, 5/10 warm, room 4, rows of 2048, 33554432, Shuffled", 0.5),
+const KNOWN: [(&str, f64); 6] = [
+    // A disk that answers after 30 ms, however much it is asked for: unbuffered calls stay at 2 MiB there, because only calls
+    // that take less than 12 ms grow. With 37 ms instead of 12 these were at 0.67 to 0.8 and more, and cold chunks from a real
+    // NVMe at 0.84 of what they were: calls became too large for it. Real unbuffered reads have up to four rings, of which one
+    // is simulated.
+    ("object store, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.65),
+    ("object store, 0/10 warm, room 4, rows of 16384, 268435456, Blocks", 0.35),
+    ("object store, 0/10 warm, room 4, rows of 1048576, 33554432, Shuffled", 0.5),
+    ("object store, 0/10 warm, room 4, rows of 1048576, 4294967296, Shuffled", 0.5),
+    ("object store, 0/10 warm, room 4, rows of 1048576, 33554432, Blocks", 0.3),
+    ("object store, 0/10 warm, room 4, rows of 1048576, 4294967296, Blocks", 0.3),
 ];
 
 /// `auto` against the best of the ways that keep to the budget: all but one map, held.
@@ -155,7 +163,7 @@ fn more_memory_is_never_slower() {
     for (name, speed) in DISKS {
         for room in [16, 48 * 4] {
             let mut before = f64::MAX;
-            for budget in [4, 8, 16, 32, 64, 128] {
+            for budget in [4, 8, 16, 32, 64, 128, 4096] {
                 let disk = Disk::new(48 * MIB, speed, room * MIB);
                 let ask = Ask { access: Access::Auto, budget: budget * MIB, row: 2048, chunk: 128 };
                 let (time, ways) = run(&disk, ask, Visit::Shuffled).unwrap();

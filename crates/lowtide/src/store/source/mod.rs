@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::store::LocalCache;
 use crate::sys;
 use std::fs::Metadata;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,6 +69,25 @@ impl Source {
             Self::Files(files) => files.path(),
             Self::Objects(objects) => objects.path(),
         }
+    }
+
+    /// How many bytes each file or object adds to them, in order.
+    pub(crate) fn lens(&self) -> Vec<u64> {
+        let len = |bytes: &Range<u64>| bytes.end - bytes.start;
+        match self {
+            Self::File(file) => vec![file.len()],
+            Self::Files(files) => files.parts().iter().map(|part| len(&part.bytes)).collect(),
+            Self::Objects(objects) => objects.parts().iter().map(|part| len(&part.bytes)).collect(),
+        }
+    }
+
+    /// One of those files or objects.
+    pub(crate) fn one(&self, index: usize) -> Result<One> {
+        Ok(match self {
+            Self::File(file) => One::File(file.clone()),
+            Self::Files(files) => One::File(files.open(index)?),
+            Self::Objects(objects) => One::Object(objects.parts()[index].object.clone()),
+        })
     }
 
     /// The open file that holds the first byte, for those who want to ask the kernel about it.

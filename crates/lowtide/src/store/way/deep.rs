@@ -138,6 +138,20 @@ pub(super) struct Deep {
 /// The rings of them all: a ring is a descriptor, and there may be thousands of files.
 static RINGS: Rings = Rings(Mutex::new((0, Vec::new())));
 
+/// Writes bytes at their offsets of a file: many in flight, where there is a ring.
+///
+/// # Errors
+/// The first, as the system has it. Which of the others are written is not known then.
+pub(crate) fn write(file: &File, pieces: &[(u64, &[u8])]) -> io::Result<()> {
+    let made = || if Engine::available() == Engine::Uring { Ring::new(DEPTH, None).ok() } else { None };
+    let Some(mut ring) = RINGS.take().or_else(made) else {
+        return pieces.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset));
+    };
+    ring.write(file, pieces)?;
+    RINGS.put(ring);
+    Ok(())
+}
+
 /// Whether there is a ring to read through.
 #[repr(u8)]
 enum Known {

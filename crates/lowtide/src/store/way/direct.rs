@@ -205,12 +205,7 @@ impl DirectStore {
         if pieces.iter().any(|piece| piece.read.into.len() > longest) {
             let mut cut = Vec::with_capacity(2 * pieces.len());
             for Piece { source, file, align, read } in pieces {
-                let mut offset = read.offset;
-                for into in read.into.chunks_mut(longest) {
-                    let read = Read { offset, into };
-                    offset = read.end();
-                    cut.push(Piece { source, file, align, read });
-                }
+                cut.extend(read.pieces(longest).map(|read| Piece { source, file, align, read }));
             }
             pieces = cut;
         }
@@ -292,18 +287,7 @@ impl Store for DirectStore {
             Engine::Uring => ((sys::cores() * RINGS).min(Self::RINGS_AT_MOST), DEPTH),
             Engine::Threads => (1, 0), // `read` has its own
         };
-        Nature {
-            prior: PRIOR,
-            learns: true,
-            align,
-            end,
-            hands: threads,
-            waiting: threads,
-            in_flight,
-            together: false,
-            keeps: false,
-            extent: None,
-        }
+        Nature { learns: true, align, end, in_flight, ..Nature::plain(PRIOR, threads) }
     }
 
     fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {

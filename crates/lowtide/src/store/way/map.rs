@@ -93,9 +93,18 @@ impl Mapping {
         Ok(())
     }
 
+    /// Copies what of `reads` lies in `window`, and makes sure that no fault was answered with zeros meanwhile.
+    pub(super) fn read(&self, reads: &mut [Read<'_>], window: &Range<u64>, far: Option<&Far>) -> Result<()> {
+        let before = self.hits();
+        for read in &mut *reads {
+            self.copy(read, window, far);
+        }
+        self.check(before, reads)
+    }
+
     /// Copies the part of `read` that lies in `window` of this mapping. Bytes behind a cut come out as
     /// zeros; see `check`.
-    pub(super) fn copy(&self, read: &mut Read<'_>, window: &Range<u64>, far: Option<&Far>) {
+    fn copy(&self, read: &mut Read<'_>, window: &Range<u64>, far: Option<&Far>) {
         let from = read.offset.max(window.start).max(self.range.start);
         let to = read.end().min(window.end).min(self.range.end);
         if from >= to {
@@ -116,12 +125,12 @@ impl Mapping {
     }
 
     /// How often the map was hit so far: take it before copying, hand it to `check` after.
-    pub(super) fn hits(&self) -> u32 {
+    fn hits(&self) -> u32 {
         self.guard.as_ref().map_or(0, Guard::hits)
     }
 
     /// That no fault was answered with zeros since `before`.
-    pub(super) fn check(&self, before: u32, reads: &[Read<'_>]) -> Result<()> {
+    fn check(&self, before: u32, reads: &[Read<'_>]) -> Result<()> {
         if self.hits() == before {
             return Ok(());
         }
@@ -198,33 +207,17 @@ impl Store for MapStore {
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
         inside(&self.mapping.source, reads)?;
         self.mapping.renew(Renew::IfHit)?;
-        let before = self.mapping.hits();
-        let far = how.far.then(Far::default);
-        for read in &mut *reads {
-            self.mapping.copy(read, &(0..u64::MAX), far.as_ref());
-        }
-        self.mapping.check(before, reads)?;
+        self.mapping.read(reads, &(0..u64::MAX), how.far.then(Far::default).as_ref())?;
         Ok(Report::default())
     }
 }
 
 /// A mapped row costs a fault or nothing; reading a gap saves neither. So nothing is ever merged.
-const MAPPED: Cost = Cost { request: 0.0, byte: 0.1, waits: false };
+pub(super) const MAPPED: Cost = Cost { request: 0.0, byte: 0.1, waits: false };
 
 /// What reading through a map is like: as many threads as there are cores.
 pub(super) fn nature() -> Nature {
-    Nature {
-        prior: MAPPED,
-        learns: false,
-        align: 1,
-        end: u64::MAX,
-        hands: sys::cores(),
-        waiting: sys::cores(),
-        in_flight: 0,
-        together: false,
-        keeps: false,
-        extent: None,
-    }
+    Nature::plain(MAPPED, sys::cores())
 }
 
 /// Refuses what lies past the end now, or past what was mapped when the file was opened.

@@ -17,6 +17,7 @@ mod window;
 
 pub use cached::{Cached, Version};
 pub use deep::Engine;
+pub(crate) use deep::write as write_deep;
 pub use direct::DirectStore;
 use range::Looked;
 pub use range::RangeStore;
@@ -29,7 +30,7 @@ use crate::error::{Error, Result};
 use files::FilesStore;
 use map::MapStore;
 use std::sync::Arc;
-use window::{AdviseStore, RemapStore};
+use window::WindowStore;
 
 /// A way of access over a source.
 ///
@@ -65,8 +66,8 @@ pub fn open_file(file: &Arc<OneFile>, way: Way, cache: Cache, budget: &Budget) -
     let window = || window_for(budget.limit());
     Ok(match way {
         Way::Map => Arc::new(MapStore::new(file)?),
-        Way::Remap => Arc::new(RemapStore::new(file.clone(), window()?, cache)),
-        Way::Advise => Arc::new(AdviseStore::new(file, window()?, cache)?),
+        Way::Remap => Arc::new(WindowStore::remap(file, window()?, cache)),
+        Way::Advise => Arc::new(WindowStore::advise(file, window()?, cache)?),
         Way::Read => Arc::new(ReadStore::new(file.clone(), cache)),
         Way::Range => {
             return Err(Error::argument(

@@ -94,18 +94,8 @@ impl Store for RangeStore {
         let pace =
             self.first().map(|object| sys::locked(&object.client().pace, |pace| *pace)).unwrap_or_default();
         let in_flight = pace.in_flight(limit);
-        Nature {
-            prior: pace.cost(in_flight),
-            learns: false,
-            align: 1,
-            end,
-            hands: 1,
-            waiting: 1,
-            in_flight,
-            together: true,
-            keeps: false,
-            extent: Some(pace.extent(limit)),
-        }
+        let extent = Some(pace.extent(limit));
+        Nature { end, in_flight, together: true, extent, ..Nature::plain(pace.cost(in_flight), 1) }
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {

@@ -245,16 +245,12 @@ pub(super) fn nature(warm: bool, cache: Cache, deep: &Deep) -> Nature {
     let keeps = cache == Cache::Keep;
     let together = keeps && deep.works();
     Nature {
-        prior: if warm { WARM } else { COLD },
         learns: true,
-        align: 1,
-        end: u64::MAX,
-        hands: sys::cores(),
         waiting: if keeps { sys::cores().max(STREAMING) } else { WAITING },
         in_flight: if together { DEPTH } else { 0 },
         together,
         keeps,
-        extent: None,
+        ..Nature::plain(if warm { WARM } else { COLD }, sys::cores())
     }
 }
 

@@ -2,14 +2,16 @@
 //!
 //! Reads go to the ring's own buffer, or straight to memory that [`Ring::run`] borrows; and it does not return, not even
 //! by a panic, before the kernel has finished with every request. So no read can ever land in memory that is someone
-//! else's.
+//! else's. Writes come straight from memory that [`Ring::write`] borrows, for as long.
 
 use super::deep::Piece;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use io_uring::{IoUring, Probe, opcode, types};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// A ring, and the memory that its reads go to.
@@ -165,6 +167,54 @@ impl Ring {
                 let piece = &mut pieces[holds[at]];
                 let bounce = self.bounce.as_deref().unwrap_or_default();
                 let answer = settle(piece, done.result(), bounce.get(at * slot..(at + 1) * slot));
+                if let Err(e) = answer {
+                    error.get_or_insert(e);
+                }
+            }
+        }
+        drop(flight);
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Writes bytes at their offsets of a file.
+    ///
+    /// # Errors
+    /// The first, as the system has it. Which of the others are written is not known then.
+    pub fn write(&mut self, file: &File, pieces: &[(u64, &[u8])]) -> io::Result<()> {
+        let mut flight = Flight { ring: &mut self.queue, count: 0 };
+        let (mut next, mut error) = (0, None);
+        while error.is_none() && next < pieces.len() || flight.count > 0 {
+            while error.is_none() && next < pieces.len() && flight.count < self.depth {
+                let (offset, bytes) = pieces[next];
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                let write = opcode::Write::new(types::Fd(file.as_raw_fd()), bytes.as_ptr(), len);
+                let write = write.offset(offset).build().user_data(next as u64);
+                // SAFETY: file and bytes are borrowed for longer than this call, and `flight` does not end, not even by a
+                // panic, before the kernel has finished with them.
+                if unsafe { flight.ring.submission().push(&write) }.is_err() {
+                    break;
+                }
+                next += 1;
+                flight.count += 1;
+            }
+            // Half of them are always on their way, and who writes wakes for the other half together.
+            let want = if next < pieces.len() { flight.count.div_ceil(2) } else { flight.count };
+            match flight.ring.submit_and_wait(want) {
+                Ok(_) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(e) => return Err(e),
+            }
+            while let Some(done) = flight.ring.completion().next() {
+                flight.count -= 1;
+                let (offset, bytes) = pieces[usize::try_from(done.user_data()).unwrap_or(0)];
+                let answer = match usize::try_from(done.result()) {
+                    Ok(written) if written == bytes.len() => Ok(()),
+                    Err(_) if !matches!(-done.result(), libc::EINTR | libc::EAGAIN) => {
+                        Err(io::Error::from_raw_os_error(-done.result()))
+                    }
+                    // A part of it, or a signal: an ordinary write settles it, or says what is wrong.
+                    _ => file.write_all_at(bytes, offset),
+                };
                 if let Err(e) = answer {
                     error.get_or_insert(e);
                 }

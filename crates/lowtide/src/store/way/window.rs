@@ -48,17 +48,13 @@ pub fn window_for(budget: u64) -> Result<u64> {
 ///
 /// The process is part of the count: a thread that had a window open when another one forked does not
 /// exist in the child, and would never give it back. Without a lock, which the child could find locked.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Turns {
     /// The process id in the upper half, its open windows in the lower.
     open: AtomicU64,
 }
 
 impl Turns {
-    fn new() -> Self {
-        Self { open: AtomicU64::new(0) }
-    }
-
     fn take<T>(&self, f: impl FnOnce() -> T) -> T {
         let process = u64::from(std::process::id()) << 32;
         let one_more = |open: u64| match if open >> 32 == process >> 32 { open } else { process } {
@@ -141,94 +137,71 @@ impl Behind {
     }
 }
 
-/// Maps each window anew.
+/// A map that is held, and whose pages are dropped behind the reader.
 #[derive(Debug)]
-pub struct RemapStore {
-    source: Arc<OneFile>,
-    window: u64,
-    turns: Turns,
-    behind: Behind,
-}
-
-impl RemapStore {
-    /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: Arc<OneFile>, window: u64, cache: Cache) -> Self {
-        let window = window.max(sys::HUGE) / sys::HUGE * sys::HUGE;
-        Self { behind: Behind::new(&source, cache), source, window, turns: Turns::new() }
-    }
-}
-
-impl Store for RemapStore {
-    fn nature(&self) -> Nature {
-        nature()
-    }
-
-    fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        let far = how.far.then(Far::default);
-        walk(&self.source, self.window, reads, |range, touched| {
-            self.turns.take(|| {
-                self.behind.read(&self.source, &range, touched, |touched| {
-                    let mapping = Mapping::new(&self.source, range.clone())?;
-                    for read in &mut *touched {
-                        mapping.copy(read, &range, far.as_ref());
-                    }
-                    mapping.check(0, touched)
-                })
-            })
-        })?;
-        Ok(Report::default())
-    }
-}
-
-/// Keeps one map and drops its pages behind the reader.
-#[derive(Debug)]
-pub struct AdviseStore {
+struct Held {
     mapping: Mapping,
-    source: Arc<OneFile>,
-    window: u64,
-    turns: Turns,
-    behind: Behind,
     walked: AtomicU64,
 }
 
-impl AdviseStore {
-    /// With windows of `window` bytes, a multiple of 2 MiB; see [`window_for`].
-    pub fn new(source: &Arc<OneFile>, window: u64, cache: Cache) -> Result<Self> {
-        Ok(Self {
-            mapping: Mapping::new(source, 0..source.len())?,
-            behind: Behind::new(source, cache),
-            source: source.clone(),
-            window: window.max(sys::HUGE) / sys::HUGE * sys::HUGE,
-            turns: Turns::new(),
-            walked: AtomicU64::new(0),
-        })
+impl Held {
+    fn read(&self, range: &Range<u64>, touched: &mut [Read<'_>], far: Option<&Far>) -> Result<()> {
+        let answer = self.mapping.read(touched, range, far);
+        self.mapping.drop_pages(range.clone());
+        answer
+    }
+
+    /// Frees the page tables now and then.
+    fn walked(&self, bytes: u64) -> Result<()> {
+        if self.walked.fetch_add(bytes, Ordering::Relaxed) >= WALKED {
+            self.walked.store(0, Ordering::Relaxed);
+            self.mapping.renew(Renew::Always)?;
+        }
+        Ok(())
     }
 }
 
-impl Store for AdviseStore {
+/// Reads through windows.
+#[derive(Debug)]
+pub(super) struct WindowStore {
+    source: Arc<OneFile>,
+    window: u64,
+    turns: Turns,
+    behind: Behind,
+    /// Where windows are parts of one map; else each is mapped anew.
+    held: Option<Held>,
+}
+
+impl WindowStore {
+    /// Maps each window anew: of `window` bytes, a multiple of 2 MiB; see [`window_for`].
+    pub(super) fn remap(source: &Arc<OneFile>, window: u64, cache: Cache) -> Self {
+        let behind = Behind::new(source, cache);
+        Self { source: source.clone(), window, turns: Turns::default(), behind, held: None }
+    }
+
+    /// Keeps one map and drops its pages behind the reader.
+    pub(super) fn advise(source: &Arc<OneFile>, window: u64, cache: Cache) -> Result<Self> {
+        let held = Held { mapping: Mapping::new(source, 0..source.len())?, walked: AtomicU64::new(0) };
+        Ok(Self { held: Some(held), ..Self::remap(source, window, cache) })
+    }
+}
+
+impl Store for WindowStore {
     fn nature(&self) -> Nature {
         nature()
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        let far = how.far.then(Far::default);
-        self.mapping.renew(Renew::IfHit)?;
+        let (far, held) = (how.far.then(Far::default), self.held.as_ref());
+        held.map_or(Ok(()), |held| held.mapping.renew(Renew::IfHit))?;
         walk(&self.source, self.window, reads, |range, touched| {
             self.turns.take(|| {
-                self.behind.read(&self.source, &range, touched, |touched| {
-                    let before = self.mapping.hits();
-                    for read in &mut *touched {
-                        self.mapping.copy(read, &range, far.as_ref());
-                    }
-                    self.mapping.drop_pages(range.clone());
-                    self.mapping.check(before, touched)
+                self.behind.read(&self.source, &range, touched, |touched| match held {
+                    Some(held) => held.read(&range, touched, far.as_ref()),
+                    None => Mapping::new(&self.source, range.clone())?.read(touched, &range, far.as_ref()),
                 })
             })?;
-            if self.walked.fetch_add(range.end - range.start, Ordering::Relaxed) >= WALKED {
-                self.walked.store(0, Ordering::Relaxed);
-                self.mapping.renew(Renew::Always)?;
-            }
-            Ok(())
+            held.map_or(Ok(()), |held| held.walked(range.end - range.start))
         })?;
         Ok(Report::default())
     }
@@ -236,6 +209,5 @@ impl Store for AdviseStore {
 
 /// What reading through windows is like: as many threads as there may be windows.
 pub(super) fn nature() -> Nature {
-    let threads = sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1));
-    Nature { hands: threads, waiting: threads, ..map::nature() }
+    Nature::plain(map::MAPPED, sys::cores().min(usize::try_from(WINDOWS).unwrap_or(1)))
 }

@@ -73,18 +73,8 @@ impl store::Store for Asked {
         // Of so many that are in flight together, each costs its share of the time.
         let together = IN_FLIGHT.0 as f64;
         let (request, byte) = (FIRST_BYTE as f64 / together, 1e9 / CONNECTION as f64 / together);
-        Nature {
-            prior: Cost { request, byte, waits: true },
-            learns: false,
-            align: 1,
-            end: self.len,
-            hands: 1,
-            waiting: 1,
-            in_flight: 64,
-            together: false,
-            keeps: false,
-            extent: None,
-        }
+        let prior = Cost { request, byte, waits: true };
+        Nature { end: self.len, in_flight: 64, ..Nature::plain(prior, 1) }
     }
 
     fn read(&self, reads: &mut [Read<'_>], _: How<'_>) -> Result<Report> {

@@ -3,7 +3,7 @@
 //! The figures of docs/scaling.md: `cargo test --release -p lowtide ranks_in_full -- --ignored --nocapture`.
 
 use super::*;
-use crate::engine::group::planned_row_bytes;
+use crate::engine::fill::planned_row_bytes;
 use crate::engine::shares;
 use crate::format::manifest::{Checked, Counts, Manifest, Shard as ShardFile, Split, TokenizerId};
 use crate::order::{Mix, Order};
