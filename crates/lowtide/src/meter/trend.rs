@@ -3,7 +3,8 @@
 //! Pure functions, tested by simulation. The slope is Theil–Sen's, the median of the slopes between all
 //! pairs of points: a burst or an outlier does not move it. A slope alone would still call one step or
 //! one tooth of a saw a trend, so growth also has to be there in most quarters of the time, to go on in
-//! the second half, and to exceed the largest fall on the way.
+//! the second half, to exceed the largest fall on the way, to come in more than two steps, and not to have
+//! ended long before the end.
 
 /// How a curve went after warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,16 @@ const EVEN: f64 = 0.4;
 /// A start may take up to this part of a run.
 const LONG_START: f64 = 0.4;
 
+/// What comes in fewer steps than this is a pool that fills, as long as nothing is seen to come again.
+const FEWEST_STEPS: usize = 3;
+/// The part of a growth that its largest steps are counted for. The rest may be noise.
+const MOST_OF_IT: f64 = 0.8;
+/// Rising by less than this part of the whole growth is standing still.
+const STILL: f64 = 0.06;
+/// Standing still at the end for this part of the time, and for so many times the longest pause before, is a level.
+const LONG_END: f64 = 0.25;
+const LONGER: f64 = 1.25;
+
 /// Where warm-up ends in a run of `seconds`: imports and first buffers are not a trend.
 pub fn warm_up(seconds: f64) -> f64 {
     (seconds * 0.2).clamp(0.0, 60.0)
@@ -89,7 +100,7 @@ fn of_floors(floors: &[(f64, f64)], seconds: f64, tolerance: u64, second_half: f
     let noise = (tolerance as f64).max(deepest_fall(floors));
     let shape = if rise <= noise {
         Shape::Steady
-    } else if growth > noise && low > 0.0 && goes_on(floors, second_half) {
+    } else if growth > noise && low > 0.0 && goes_on(floors, second_half) && !has_ended(floors) {
         Shape::Growing
     } else {
         Shape::Levelled
@@ -199,6 +210,48 @@ fn goes_on(points: &[(f64, f64)], second_half: f64) -> bool {
     grew >= 3 && at(4) - at(2) > rise * second_half
 }
 
+/// Whether a growth was a few steps, or has come to rest: a pool that fills late in a short run looks like a
+/// leak to its slope, and stands still at the end for longer than it did between two steps.
+fn has_ended(points: &[(f64, f64)]) -> bool {
+    // What stays: a level that a later one falls below was a swing.
+    let mut lasting = points.to_vec();
+    for index in (1..lasting.len()).rev() {
+        lasting[index - 1].1 = lasting[index - 1].1.min(lasting[index].1);
+    }
+    let (first, last) = (lasting[0], lasting[lasting.len() - 1]);
+    let rise = last.1 - first.1;
+    few_steps(&lasting, rise * MOST_OF_IT) || {
+        let still = rise * STILL;
+        // The longest stretch from each point on in which nothing came, up to where the last one begins.
+        let end = lasting.partition_point(|point| point.1 < last.1 - still);
+        let pause = |from: usize| {
+            let until = lasting[..=end].partition_point(|point| point.1 < lasting[from].1 + still);
+            lasting[until.min(end)].0 - lasting[from].0
+        };
+        let longest = (0..end).map(pause).fold(0.0, f64::max);
+        let at_end = last.0 - lasting[end].0;
+        at_end > longest * LONGER && at_end > (last.0 - first.0) * LONG_END
+    }
+}
+
+/// Whether a curve that never falls came to most of its growth in fewer than three steps. A step that lies across
+/// two windows is one; growth in a third of all windows is no step.
+fn few_steps(lasting: &[(f64, f64)], most: f64) -> bool {
+    let mut steps: Vec<(f64, usize)> =
+        lasting.windows(2).map(|pair| pair[1].1 - pair[0].1).zip(0..).collect();
+    steps.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    let mut sum = 0.0;
+    let enough = steps.iter().take_while(|step| {
+        let missing = sum < most;
+        sum += step.0;
+        missing
+    });
+    let mut places: Vec<usize> = enough.map(|step| step.1).collect();
+    places.sort_unstable();
+    let apart = 1 + places.windows(2).filter(|pair| pair[1] - pair[0] > 1).count();
+    apart < FEWEST_STEPS && places.len() * 3 < lasting.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,6 +359,43 @@ mod tests {
             let levels_off = run(20.0, |t| 1000.0 * (1.0 - (-t / tau).exp()));
             assert_ne!(shape(&levels_off), Some(Shape::Growing), "towards a level in {tau} s");
         }
+    }
+
+    #[test]
+    fn a_pool_that_fills_late_is_not_growth() {
+        // As it was seen beside two other programs: 47.8, 52.3 and 56.6 MiB, then nothing more.
+        for (first, second, end) in [(1.2, 2.3, 3.8), (1.0, 2.0, 3.8), (1.5, 2.5, 3.8), (1.2, 2.9, 4.2)] {
+            let pool =
+                run(end, |t| 47.8 + if t < first { 0.0 } else { 4.5 } + if t < second { 0.0 } else { 4.3 });
+            assert_ne!(shape(&pool), Some(Shape::Growing), "steps at {first} and {second} s of {end}");
+        }
+        for seconds in [4.0, 10.0, 60.0] {
+            let begin = seconds * 0.2;
+            // In as many steps as one likes, or in none: at seven tenths of the time all is there.
+            for steps in [2.0, 3.0, 5.0, 1000.0] {
+                let full = run(seconds, |t| {
+                    100.0 + 60.0 * (((t - begin) / (0.5 * seconds)).clamp(0.0, 1.0) * steps).ceil() / steps
+                });
+                assert_ne!(shape(&full), Some(Shape::Growing), "{steps} steps in {seconds} s");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pause_at_the_end_that_is_no_longer_than_others_does_not_hide_a_leak() {
+        for every in [0.5, 2.0, 5.0, 8.0, 11.0, 15.0] {
+            for shift in 0..5 {
+                let steps = run(60.0, |t| 100.0 + 50.0 * ((t / every) + f64::from(shift) / 5.0).floor());
+                assert_eq!(
+                    shape(&steps),
+                    Some(Shape::Growing),
+                    "a step every {every} s, {shift} fifths later"
+                );
+            }
+        }
+        // The last tenth is spent on something else.
+        let idle = run(20.0, |t| 100.0 + 30.0 * t.min(18.0));
+        assert_eq!(shape(&idle), Some(Shape::Growing));
     }
 
     #[test]
