@@ -65,19 +65,60 @@ fn largest(shape: &[usize], most: usize, grow: Grow) -> Vec<usize> {
 
 /// The tiles of this size that a box consists of, in the order of the output.
 pub(super) fn tiles(whole: &Tile, size: &[usize]) -> impl Iterator<Item = Tile> + use<> {
+    tiles_from(whole, size, Cut { axis: 0, first: 0 })
+}
+
+/// The same, of which the first on one axis may be smaller.
+pub(super) fn tiles_from(whole: &Tile, size: &[usize], cut: Cut) -> impl Iterator<Item = Tile> + use<> {
     let (whole, size) = (whole.clone(), size.to_vec());
-    let counts: Vec<usize> = whole.size.iter().zip(&size).map(|(&n, &size)| n.div_ceil(size)).collect();
+    let lead = move |axis: usize| if axis == cut.axis { cut.first } else { 0 };
+    let count = |axis: usize| {
+        usize::from(lead(axis) > 0) + whole.size[axis].saturating_sub(lead(axis)).div_ceil(size[axis])
+    };
+    let counts: Vec<usize> = (0..size.len()).map(count).collect();
     let count: usize = counts.iter().product();
     (0..count).map(move |mut number| {
         let mut tile = Tile { start: whole.start.clone(), size: size.clone() };
         for axis in (0..counts.len()).rev() {
-            let at = number % counts[axis] * size[axis];
+            let index = number % counts[axis];
             number /= counts[axis];
-            tile.start[axis] += at;
-            tile.size[axis] = size[axis].min(whole.size[axis] - at);
+            let (from, to) = match lead(axis) {
+                0 => (index * size[axis], (index + 1) * size[axis]),
+                lead if index == 0 => (0, lead),
+                lead => (lead + (index - 1) * size[axis], lead + index * size[axis]),
+            };
+            tile.start[axis] += from;
+            tile.size[axis] = to.min(whole.size[axis]) - from;
         }
         tile
     })
+}
+
+/// Where the first cut of an axis is; 0 where tiles begin as the box does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) axis: usize,
+    pub(super) first: usize,
+}
+
+/// Cuts runs of the output where pages of the file end, if that is the same place in all of them: then no page belongs to
+/// two tiles. `size` becomes smaller for it where need be. Elements have `width` bytes and begin at byte `data_at`.
+pub(super) fn at_pages(shape: &[usize], size: &mut [usize], width: usize, data_at: u64, page: usize) -> Cut {
+    let nothing = Cut { axis: 0, first: 0 };
+    // The axis that is cut into runs: those behind it are whole.
+    let Some(axis) = (0..shape.len()).rev().find(|&axis| size[axis] < shape[axis]) else { return nothing };
+    let step = shape[axis + 1..].iter().product::<usize>() * width;
+    let lead = (page as u64 - data_at % page as u64) % page as u64;
+    let Some(lead) = usize::try_from(lead).ok().filter(|lead| lead.is_multiple_of(step)) else {
+        return nothing;
+    };
+    let (pages, first) = (page / step.min(page), lead / step);
+    let row = shape[axis] * step;
+    if !page.is_multiple_of(step) || !row.is_multiple_of(page) || size[axis] < pages || first >= size[axis] {
+        return nothing;
+    }
+    size[axis] -= size[axis] % pages;
+    Cut { axis, first }
 }
 
 impl Tile {
@@ -160,6 +201,48 @@ mod tests {
                 }
             }
             prop_assert!(seen.iter().all(|&times| times == 1));
+        }
+    }
+
+    proptest! {
+        /// Where cuts are at pages, every run begins and ends at one, but for the first and last of a row; all elements are
+        /// there once all the same.
+        #[test]
+        fn cuts_are_where_pages_end(
+            rows in 1_usize..9, pages in 1_usize..9, odd in 0_usize..3, inner in prop::sample::select(vec![1_usize, 2, 4]),
+            width in prop::sample::select(vec![1_usize, 2, 4]), most in 1_usize..2000, data_at in prop::sample::select(vec![0_u64, 16, 64, 72]),
+        ) {
+            let page = 64;
+            let shape = [rows, pages * page / width / inner + odd, inner];
+            let mut size = sizes(&shape, most, Grow::Even { runs: 30 });
+            let before = size.clone();
+            let cut = at_pages(&shape, &mut size, width, data_at, page);
+            prop_assert!(size.iter().zip(&before).all(|(now, before)| now <= before && *now > 0));
+            let mut seen = vec![0; shape.iter().product()];
+            for tile in tiles_from(&Tile::whole(&shape), &size, cut) {
+                prop_assert!(tile.len() > 0 && tile.len() <= before.iter().product());
+                let (len, runs) = tile.runs(&shape);
+                for at in runs {
+                    let byte = |n: u64| (data_at + n * width as u64) % page as u64;
+                    let row = (shape[1] * inner) as u64;
+                    if cut.first > 0 || size != before {
+                        prop_assert!(at % row == 0 || byte(at) == 0);
+                    }
+                    (at..at + len as u64).for_each(|n| seen[usize::try_from(n).unwrap()] += 1);
+                }
+            }
+            prop_assert!(seen.iter().all(|&times| times == 1));
+        }
+    }
+
+    #[test]
+    fn a_square_is_cut_at_pages_behind_the_header() {
+        let mut size = vec![1821, 8192];
+        let cut = at_pages(&[1 << 15, 1 << 15], &mut size, 4, 128, 4096);
+        assert_eq!((cut, &size[..]), (Cut { axis: 1, first: 992 }, &[1821, 8192][..]));
+        // Rows that end within a page, and whole rows, are cut as they were.
+        for shape in [[1 << 15, (1 << 15) + 1], [1 << 15, 8192]] {
+            assert_eq!(at_pages(&shape, &mut size, 4, 128, 4096).first, 0);
         }
     }
 

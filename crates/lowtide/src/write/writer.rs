@@ -12,6 +12,7 @@ use crate::format::{Dtype, Order};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// An array that is being written. Dropped before [`close`](Self::close), it leaves nothing.
@@ -133,18 +134,29 @@ impl Writer {
     /// # Errors
     /// As [`append`](Self::append).
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
-        self.opened()?;
-        let place = self.data_at.checked_add(at);
-        let end = place.and_then(|place| place.checked_add(bytes.len() as u64));
-        let (Some(place), Some(_)) = (place, end.filter(|&end| !self.grows() && end <= self.end())) else {
-            return Err(Error::Bug { what: format!("{} bytes at {at} are not in the array", bytes.len()) });
-        };
+        let place = self.place(at, bytes.len())?;
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         open.write_at(place, bytes, interrupt)?;
         if open.is_object() {
             self.next = (place + bytes.len() as u64 - self.data_at) / self.growth.row_bytes().max(1);
         }
         Ok(())
+    }
+
+    /// The byte of the file `at` so many bytes after the first element, if `len` more are in the array.
+    pub(super) fn place(&self, at: u64, len: usize) -> Result<u64> {
+        self.opened()?;
+        let place = self.data_at.checked_add(at);
+        let end = place.and_then(|place| place.checked_add(len as u64));
+        match (place, end.filter(|&end| !self.grows() && end <= self.end())) {
+            (Some(place), Some(_)) => Ok(place),
+            _ => Err(Error::Bug { what: format!("{len} bytes at {at} are not in the array") }),
+        }
+    }
+
+    /// The file, while it is written; `None` of an object.
+    pub(super) fn file(&self) -> Option<&File> {
+        self.open.as_ref().and_then(Out::file)
     }
 
     fn count(&self, bytes: &[u8]) -> Result<u64> {
