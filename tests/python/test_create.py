@@ -273,6 +273,35 @@ def test_what_is_forgotten_is_said_and_leaves_nothing(tmp_path):
     assert names(tmp_path) == []
 
 
+def test_a_forgotten_append_is_not_called_a_file_that_was_not_made(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    w = lowtide.append(tmp_path / "a.npy")
+    w.append(np.arange(3))
+    with pytest.warns(ResourceWarning, match=r"rows since the last flush were not added\nhint: .*append"):
+        del w
+    assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("end", ["close", "flush"])
+def test_rows_for_a_file_that_lost_its_name_are_not_lost_silently(tmp_path, end):
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(3))
+    for become in ("another", "nothing"):
+        w = lowtide.append(path)
+        w.append(np.arange(3))
+        if become == "another":
+            np.save(tmp_path / "b.npy", np.arange(9))
+            (tmp_path / "b.npy").replace(path)
+        else:
+            path.unlink()
+        with pytest.raises(OSError, match=r"another file has its name|No such file"):
+            getattr(w, end)()
+        w.discard()
+        assert names(tmp_path) == (["a.npy"] if become == "another" else [])
+        if become == "another":
+            assert np.load(path).tolist() == list(range(9))
+
+
 def test_the_error_of_a_writer_that_nobody_else_has_is_not_lost(tmp_path):
     """It is let go of, and says that it was never closed, while its exception is on the way."""
 
@@ -461,6 +490,10 @@ def test_extend_says_how_far_it_is(tmp_path, caplog):
         w.extend(slowly(), progress=seen.append)
     assert seen[0] == {"rows": 10, "bytes": 320, "total": 40}
     assert [at["rows"] for at in seen] == sorted(at["rows"] for at in seen)
+    seen.clear()
+    with lowtide.create(tmp_path / "quick.npy", "f8", (None, 4)) as w:
+        w.extend([np.zeros((3, 4))] * 2, progress=seen.append)
+    assert seen == [{"rows": 6, "bytes": 192, "total": None}], "the end is told, however quickly it came"
     with caplog.at_level("INFO", "lowtide"), lowtide.create(tmp_path / "b.npy", "f8", (None, 4)) as w:
         w.extend(slowly())
     assert "writing: " in caplog.text

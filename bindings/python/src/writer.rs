@@ -95,8 +95,8 @@ pub fn create(
     let existing = if overwrite.parse("overwrite")? { Existing::Replace } else { Existing::Refuse };
     let options = options(budget, &cache)?.order(order.parse("order")?).existing(existing);
     let options = options.storage(storage::argument(storage_options)?);
-    let path = argument::path(path)?;
-    Writer::new(py, unlocked(py, |_| options.create(&path, dtype, &shape))?)
+    let path = argument::path(path, "path")?;
+    Writer::new(py, unlocked(py, |_| options.create(&path, dtype, &shape))?, Began::New)
 }
 
 /// Goes on with a `.npy` file: rows are added to its end.
@@ -138,8 +138,8 @@ pub fn append(
 ) -> PyResult<Writer> {
     py.import("numpy")?;
     let options = options(budget, &cache)?;
-    let path = argument::path(path)?;
-    Writer::new(py, unlocked(py, |_| options.append(&path))?)
+    let path = argument::path(path, "path")?;
+    Writer::new(py, unlocked(py, |_| options.append(&path))?, Began::Old)
 }
 
 fn options(given: Option<&Bound<'_, PyAny>>, cache: &Word) -> PyResult<WriteOptions> {
@@ -199,20 +199,30 @@ pub struct Writer {
     order: Order,
     axis: usize,
     grows: bool,
+    began: Began,
     /// What the last call left; the writer itself may be in use.
     shape: Mutex<Vec<usize>>,
     closed: AtomicBool,
     process: u32,
 }
 
+/// With which file it began.
+#[derive(Clone, Copy)]
+enum Began {
+    New,
+    /// One that there was, which grows.
+    Old,
+}
+
 impl Writer {
-    fn new(py: Python<'_>, inner: lowtide::write::Writer) -> PyResult<Self> {
+    fn new(py: Python<'_>, inner: lowtide::write::Writer, began: Began) -> PyResult<Self> {
         Ok(Self {
             path: inner.path().to_owned(),
             descr: dtype::to_numpy(py, inner.dtype())?.unbind(),
             order: inner.order(),
             axis: inner.axis(),
             grows: inner.grows(),
+            began,
             shape: Mutex::new(inner.shape()),
             closed: AtomicBool::new(false),
             process: std::process::id(),
@@ -418,6 +428,10 @@ impl Writer {
         let (begun, mut last) = (Instant::now(), Instant::now());
         let row = self.with(py, |writer, _| Ok(writer.row_bytes()))?;
         let mut rows = 0;
+        let tell = |rows: usize| {
+            let at = Written { rows: rows as u64, bytes: rows as u64 * row, total: self.total() };
+            py.detach(|| told.tell(&at.words(begun.elapsed()), &at));
+        };
         let answer = iterable.try_iter().and_then(|chunks| {
             for chunk in chunks {
                 let (array, more) = self.chunk(&chunk?)?;
@@ -425,13 +439,13 @@ impl Writer {
                 rows += more;
                 if last.elapsed() >= TELL {
                     last = Instant::now();
-                    let at = Written { rows: rows as u64, bytes: rows as u64 * row, total: self.total() };
-                    py.detach(|| told.tell(&at.words(begun.elapsed()), &at));
+                    tell(rows);
                     if told.has_raised() {
-                        break;
+                        return Ok(());
                     }
                 }
             }
+            tell(rows); // whoever draws a bar sees its end
             Ok(())
         });
         match told.end(py) {
@@ -569,8 +583,12 @@ impl Drop for Writer {
         if self.closed() || self.process != std::process::id() {
             return;
         }
+        let (what, door) = match self.began {
+            Began::New => ("the file was not made", "create"),
+            Began::Old => ("rows since the last flush were not added", "append"),
+        };
         let message = format!(
-            "{}: the writer was never closed, and the file was not made\nhint: with lowtide.create(...) as w:",
+            "{}: the writer was never closed, and {what}\nhint: with lowtide.{door}(...) as w:",
             self.path.display()
         );
         Python::try_attach(|py| {

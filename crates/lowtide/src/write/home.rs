@@ -15,7 +15,7 @@ use crate::format::{Container, Layout, npy};
 use crate::options::Existing;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What the mark begins with; the rest is for people.
@@ -119,6 +119,18 @@ impl Home {
         }
     }
 
+    /// That a file which grows still has its name: rows in one that was replaced or removed would be nobody's.
+    fn has_its_name(&self) -> Result<()> {
+        let Self::Old { file, path, .. } = self else { return Ok(()) };
+        let cannot = |error| wrong(path, "go on with the file", error);
+        let (ours, named) = (file.metadata().map_err(cannot)?, std::fs::metadata(path).map_err(cannot)?);
+        if (ours.dev(), ours.ino()) == (named.dev(), named.ino()) {
+            return Ok(());
+        }
+        Err(cannot(rustix::io::Errno::STALE.into())
+            .with_hint("another file has its name by now; lowtide.append goes on with that one"))
+    }
+
     /// That the header has room for so many rows.
     pub(super) fn check(&self, growth: &Growth, rows: u64) -> Result<()> {
         match self {
@@ -163,6 +175,7 @@ impl Home {
         if self.is_new() {
             return Ok(());
         }
+        self.has_its_name()?;
         let header = self.header(growth, rows)?;
         out.write_at(0, &header, &|| Ok(()))?;
         out.sync()?;
@@ -174,6 +187,7 @@ impl Home {
 
     /// All data is on the disk: the header, and the name.
     pub(super) fn finish(&mut self, out: &mut Paced, growth: &Growth, rows: u64, data_at: u64) -> Result<()> {
+        self.has_its_name()?;
         if data_at > 0 {
             let header = self.header(growth, rows)?;
             out.write_at(0, &header, &|| Ok(()))?;
