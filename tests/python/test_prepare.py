@@ -399,7 +399,6 @@ def test_the_same_call_again_does_nothing_and_another_is_refused(tmp_path):
         ),
         ({"tokenizer": 3}, TypeError, "tokenizer is a name or a path, not int"),
         ({"tokenizer": "no/tokenizer.json"}, FileNotFoundError, "tokenizer.json"),
-        ({"format": "olmo"}, ValueError, r'format="olmo" is read, not written\nhint: one of "nanogpt"'),
         ({"format": "hdf5"}, ValueError, "not a token format"),
         ({"val": 1.5}, ValueError, r"val=1.5 is no share of the documents"),
         ({"val": float("nan")}, ValueError, r"no share of the documents"),
@@ -782,7 +781,7 @@ def test_the_command_says_what_it_takes_and_what_it_made(tmp_path):
     command = [*COMMAND, "prepare", tmp_path / "in.txt", "-o", tmp_path / "out"]
     for flag, wrong, words in [
         ("--input", "csv", "text, lines, jsonl, parquet"),
-        ("--format", "olmo", "nanogpt, llmc, megatron, datatrove, npy"),
+        ("--format", "hdf5", "nanogpt, llmc, megatron, datatrove, npy, olmo, raw"),
         ("--on-error", "ignore", "stop, skip"),
         ("--cache", "none", "auto, keep, drop"),
     ]:

@@ -10,7 +10,7 @@ use lowtide::format::Order;
 use lowtide::write::Existing;
 use lowtide::{CacheWish, Error};
 use lowtide_cli::convert::TokenFacts;
-use lowtide_text::convert::{Input, Output, Wish};
+use lowtide_text::convert::{Input, OF_THE_INPUT, Output, Wish};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::time::Instant;
@@ -31,8 +31,8 @@ use std::time::Instant;
 ///         3.5 and 300.0 are errors.
 ///     byte_order: "little", "big" or "native"; that of the dtype if not given.
 ///     order: "C", or "F" for Fortran order; the input's if not given, and "C" for files without a header.
-///     format: Makes token files: "nanogpt", "llmc", "megatron", "datatrove" or "npy". Documents are kept;
-///         where the new format has no index of them, `end_of_text` stands between them.
+///     format: Makes token files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
+///         Documents are kept; where the new format has no index of them, `end_of_text` stands between them.
 ///     end_of_text: The token between documents, for files without an index of them. A prepared folder knows.
 ///     shard_tokens: A file of tokens ends with the document that reaches this: a number, or "100M".
 ///     lossy: Lets be lost what the output cannot hold: values become what `astype` makes of them.
@@ -111,10 +111,10 @@ pub fn convert<'py>(
     let wish = Wish {
         input: Input {
             dtype: in_dtype.map(|given| dtype::from_python(given, "in_dtype")).transpose()?,
-            shape: in_shape.map(argument::shape).transpose()?,
+            shape: in_shape.map(|given| argument::shape(given, "in_shape")).transpose()?,
             offset: optional(py, in_offset, "in_offset", 0)?,
-            order: in_order.map(|word| word.parse("in_order")).transpose()?,
-            format: in_format.map(|word| word.parse("in_format")).transpose()?,
+            order: in_order.map(|word| word.parse_renamed("in_order", &OF_THE_INPUT)).transpose()?,
+            format: in_format.map(|word| word.parse_renamed("in_format", &OF_THE_INPUT)).transpose()?,
         },
         array: Conversion {
             dtype: dtype.map(|given| dtype::from_python(given, "dtype")).transpose()?,
@@ -124,7 +124,7 @@ pub fn convert<'py>(
             existing: if overwrite.parse("overwrite")? { Existing::Replace } else { Existing::Refuse },
             ..Conversion::default()
         },
-        format: format.map(|word| prepare::written(&word)).transpose()?,
+        format: format.map(|word| word.parse("format")).transpose()?,
         end_of_text: optional(py, end_of_text, "end_of_text", 0)?,
         shard_tokens: shard_tokens.map(prepare::tokens).transpose()?,
         cache: cache.parse::<CacheWish>("cache")?,
@@ -132,7 +132,7 @@ pub fn convert<'py>(
         far,
     };
     let inputs = argument::paths(inputs, "files")?;
-    let output = argument::path(output)?;
+    let output = argument::path(output, "output")?;
     let (told, began) = (Told::new(py, progress, "converting")?, Instant::now());
     let made = unlocked(py, |interrupt| {
         let mut tell = |written: u64, total: u64| {

@@ -5,8 +5,6 @@ use crate::error::{raise, unlocked};
 use crate::number::{Number, Real, optional};
 use crate::progress::{Told, warn};
 use crate::{budget, dtype, storage};
-use lowtide::door::FORMAT;
-use lowtide::format::Dialect;
 use lowtide::format::manifest::{self, Manifest};
 use lowtide::store::{Storage, is_url};
 use lowtide::{CacheWish, Error};
@@ -17,7 +15,6 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Turns text, JSON lines or Parquet into token files, in bounded memory and on all cores.
 ///
@@ -32,7 +29,7 @@ use std::str::FromStr;
 ///         files are made in `work`, and sent when all of them are whole, the manifest last.
 ///     tokenizer: "gpt2", "cl100k_base", "o200k_base", ..., "bytes", "chars", or the path of a Hugging Face
 ///         tokenizer.json.
-///     format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
+///     format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
 ///     val: The share of documents for validation, such as 0.0005.
 ///     seed: Which documents are for validation.
 ///     shard_tokens: Ends a shard with the document that reaches this many tokens: a number, or "100M".
@@ -120,7 +117,7 @@ pub fn prepare(
     };
     let settings = given.settings(py)?;
     let inputs = argument::paths(inputs, "inputs")?;
-    let output = argument::path(output)?;
+    let output = argument::path(output, "output")?;
     let told = Told::new(py, progress, "preparing tokens")?;
     let (mut meter, mut said) = (Meter::default(), Vec::new());
     let made = unlocked(py, |interrupt| {
@@ -171,7 +168,7 @@ impl Given<'_, '_> {
                 Some(name) => named(name)?,
                 None => usual.tokenizer,
             },
-            format: written(&self.format)?,
+            format: self.format.parse("format")?,
             val: self.val.named("val")?,
             seed: self.seed.named(py, "seed", 0)?,
             shard_tokens: self.shard_tokens.map(tokens).transpose()?,
@@ -189,34 +186,12 @@ impl Given<'_, '_> {
     }
 }
 
-/// `format=` of what writes token files: a wrong word is told only those that can be written.
-pub fn written(word: &Word) -> PyResult<Dialect> {
-    struct Written(Dialect);
-
-    impl FromStr for Written {
-        type Err = Error;
-
-        fn from_str(word: &str) -> lowtide::Result<Self> {
-            // One that is only read has words of its own, later.
-            if let Ok(dialect) = word.parse() {
-                return Ok(Self(dialect));
-            }
-            let written = Dialect::ALL.into_iter().filter(|dialect| dialect.is_written());
-            let words: Vec<String> = written.map(|dialect| format!("{:?}", dialect.name())).collect();
-            let what = FORMAT.is(word.to_owned()) + " is not a token format";
-            Err(Error::argument(what, format!("one of {}", words.join(", "))))
-        }
-    }
-
-    word.parse::<Written>("format").map(|Written(dialect)| dialect)
-}
-
 /// The name of a tokenizer, or its path.
 pub fn named(given: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(name) = given.cast::<PyString>() {
         return Ok(name.to_str()?.to_owned());
     }
-    let path = argument::path(given).map_err(|_| {
+    let path = argument::path(given, "tokenizer").map_err(|_| {
         let kind = given.get_type().name().map_or_else(|_| "that".into(), |name| name.to_string());
         PyTypeError::new_err(format!(
             "tokenizer is a name or a path, not {kind}\n\
@@ -229,7 +204,8 @@ pub fn named(given: &Bound<'_, PyAny>) -> PyResult<String> {
 /// How many tokens: a number, or a text such as "100M".
 pub fn tokens(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     match given.cast::<PyString>() {
-        Ok(text) => lowtide_cli::prepare::count(text.to_str()?).map_err(PyValueError::new_err),
+        Ok(text) => lowtide_cli::prepare::count(text.to_str()?)
+            .map_err(|error| PyValueError::new_err(format!("shard_tokens={error}"))),
         Err(_) => given.extract::<Number>()?.named(given.py(), "shard_tokens", 1),
     }
 }
@@ -389,7 +365,7 @@ impl Prepared {
         dtype::to_numpy(py, self.manifest.dtype.parse().map_err(raise)?)
     }
 
-    /// The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
+    /// The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
     #[getter]
     fn format(&self) -> &str {
         &self.manifest.format

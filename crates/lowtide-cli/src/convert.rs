@@ -2,7 +2,7 @@
 
 use crate::draw::{self, Progress as Line, thousands};
 use crate::headerless::one_of;
-use crate::prepare::{WRITTEN, count};
+use crate::prepare::count;
 use crate::storage::{FarArgs, stop};
 use crate::{Context, Failure, signals};
 use lowtide::budget::{Budget, human};
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_parser = one_of::<Order>(["C", "F"]))]
     order: Option<Order>,
     /// Make token files of this format
-    #[arg(long, short, value_parser = one_of::<Dialect>(WRITTEN))]
+    #[arg(long, short, value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
     /// The token between documents: 50256 for GPT-2 [default: as prepare wrote it down]
     #[arg(long, visible_alias = "eot", value_name = "ID")]

@@ -34,7 +34,7 @@ pub struct Args {
     )]
     tokenizer: String,
     /// Which files to write
-    #[arg(long, short, default_value = "nanogpt", value_parser = one_of::<Dialect>(WRITTEN))]
+    #[arg(long, short, default_value = "nanogpt", value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Dialect,
     /// The share of documents for validation, such as 0.0005
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
@@ -90,9 +90,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// The dialects that can be written.
-pub const WRITTEN: [&str; 5] = ["nanogpt", "llmc", "megatron", "datatrove", "npy"];
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let (settings, began) = (settings(args)?, Instant::now());

@@ -167,12 +167,6 @@ impl Settings {
                 "from 0, none, to less than 1; 0.0005 is one of 2,000",
             );
         }
-        if !self.format.is_written() {
-            return wrong(
-                FORMAT.is(self.format.name()) + " is read, not written",
-                "one of \"nanogpt\", \"llmc\", \"megatron\", \"datatrove\", \"npy\"",
-            );
-        }
         if self.shard_tokens == Some(0) {
             return wrong(
                 SHARD_TOKENS.number(0) + ": such a shard is full at once",

@@ -69,7 +69,7 @@ pub enum Output {
 }
 
 /// What a message about the input calls the settings of `lowtide.open`: here those without `in_` are the output's.
-const OF_THE_INPUT: [(&str, &str); 5] = [
+pub const OF_THE_INPUT: [(&str, &str); 5] = [
     ("dtype", "in_dtype"),
     ("shape", "in_shape"),
     ("offset", "in_offset"),

@@ -45,7 +45,7 @@ pub fn convert(
     progress: &mut dyn FnMut(u64, u64),
     interrupt: Interrupt<'_>,
 ) -> Result<Made> {
-    check(format, wish)?;
+    check(wish)?;
     let streams = open(inputs, wish).map_err(|error| error.renamed(&OF_THE_INPUT))?;
     let Some((_, first)) = streams.first() else {
         return Err(Error::argument("there are no tokens here", ""));
@@ -114,13 +114,7 @@ pub fn convert(
 }
 
 /// That the wish is one for tokens.
-fn check(format: Dialect, wish: &Wish) -> Result<()> {
-    if !format.is_written() {
-        return Err(Error::argument(
-            FORMAT.is(format.name()) + " is read, not written",
-            "one of \"nanogpt\", \"llmc\", \"megatron\", \"datatrove\", \"npy\"",
-        ));
-    }
+fn check(wish: &Wish) -> Result<()> {
     let array = |setting: lowtide::door::Setting| {
         Err(Error::argument(setting + " is for arrays, not for token files", "token files are little-endian"))
     };
@@ -185,7 +179,7 @@ fn dtype(format: Dialect, tokens: &Tokens, wish: &Wish) -> Result<Dtype> {
     let (holds, usual): (&[Kind], &[Kind]) = match format {
         Dialect::LlmC | Dialect::Datatrove => (&[UInt16, UInt32], &[UInt16, UInt32]),
         Dialect::Megatron => (&[UInt8, Int8, Int16, Int32, Int64, UInt16], &[UInt8, UInt16, Int32, Int64]),
-        Dialect::NanoGpt => (&all, &[UInt16, UInt32]),
+        Dialect::NanoGpt | Dialect::Olmo => (&all, &[UInt16, UInt32]),
         _ => (&all, &all),
     };
     let little = |kind| Dtype::new(kind, ByteOrder::Little);

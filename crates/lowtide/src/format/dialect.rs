@@ -44,9 +44,9 @@ impl Dialect {
         }
     }
 
-    /// Whether files of it are written, too; all are read.
-    pub const fn is_written(self) -> bool {
-        !matches!(self, Self::Olmo | Self::Raw)
+    /// Whether its files are tokens and nothing else, so that something else has to say of which type.
+    pub const fn is_bare(self) -> bool {
+        matches!(self, Self::NanoGpt | Self::Olmo | Self::Raw)
     }
 
     /// Whether the end-of-text token stands *before* each document: llm.c's does, all others' ends one.

@@ -39,6 +39,10 @@ pub(crate) const CUT: &str = "an interrupted copy or download?";
 /// Fills a buffer with the bytes at an offset, all of it or an error.
 pub type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;
 
+/// The way out for files in Fortran order, whatever their size.
+pub(crate) const INTO_C_ORDER: &str =
+    "lowtide convert IN OUT --order C, or lowtide.convert(IN, OUT, order=\"C\"), writes it in C order";
+
 /// In which order the elements of a file follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
