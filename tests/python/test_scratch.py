@@ -258,6 +258,34 @@ def test_its_files_have_no_names_and_their_space_goes_at_once(rows, disk):
     assert scratch_files(disk) == []
 
 
+def test_closed_it_gives_its_space_back_and_goes_on(rows, disk):
+    a = lowtide.open(rows, budget="2MiB")
+    want = list(a.shuffled(1000, seed=1))
+    for scratch in (disk, None):
+        it = a.shuffled(1000, seed=1, scratch=scratch)
+        assert (next(it) == want[0]).all()
+        state = it.state_dict()
+        it.close()
+        it.close()
+        assert scratch_files(disk) == []
+        assert it.state_dict() == state
+        rest = list(it)
+        assert len(rest) == len(want) - 1
+        assert all((one == other).all() for one, other in zip(rest, want[1:], strict=True))
+        it.close()  # after the last chunk: the next loop is the next epoch
+        assert (next(iter(it)) == next(a.shuffled(1000, seed=1, epoch=1))).all()
+        it.close()
+    it = a.shuffled(1000, scratch=disk)
+    next(it)
+    a.close()
+    it.close()
+
+
+def test_a_file_is_no_folder(rows, disk):
+    with pytest.raises(NotADirectoryError, match="scratch= names a folder"):
+        lowtide.open(rows).shuffled(10, scratch=rows)
+
+
 def open_again(folder):
     link = next(link for link in Path("/proc/self/fd").iterdir() if is_in(folder, link))
     return os.open(link, os.O_RDONLY)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -265,7 +266,7 @@ def test_a_small_budget_is_spoken_of_where_it_is_the_reason(save, tmp_path):
     save(np.zeros((1 << 20, 2), "f4"), "large.npy")
     for name, budget, said in [("little.npy", "256MiB", False), ("large.npy", "1MiB", True)]:
         done = run(name, f"new-{name}", "--budget", budget, cwd=tmp_path, check=True)
-        assert ("a larger one is faster" in done.stdout) == said, done
+        assert ("in this budget, the second pass" in done.stdout) == said, done
 
 
 def test_many_files_as_one(save, tmp_path):
@@ -351,3 +352,17 @@ def test_a_full_disk_is_an_error_beforehand(rows, tmp_path):
         assert not list(small.iterdir())
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_what_a_small_budget_costs_is_said_beforehand(tmp_path, caplog):
+    path, out = tmp_path / "in.npy", tmp_path / "out.npy"
+    np.save(path, np.arange(400_000 * 16, dtype="i4").reshape(-1, 16))
+    said = " ".join(run(path, out, "--budget", "1MiB").stdout.split())
+    found = re.search(r"about ([\d,]+) reads of ([\d.]+ \w+); --budget (\w+) makes them long", said)
+    assert found, said
+    assert int(found[1].replace(",", "")) > 5_000
+    assert "second pass" not in run(path, out, "--budget", found[3], "--overwrite").stdout
+    assert "second pass" not in run(path, out, "--budget", "1MiB", "--overwrite", "--quiet").stdout
+    with caplog.at_level("WARNING", "lowtide"):
+        lowtide.shuffle(path, out, budget="1MiB", overwrite=True)
+    assert f"budget={found[3]} makes them long" in caplog.text

@@ -1,6 +1,6 @@
 //! The iterators of `chunks` and `shuffled`.
 
-use crate::argument::Flag;
+use crate::argument::{self, Flag};
 use crate::array::{Array, warn_unguarded};
 use crate::batch;
 use crate::error::raise;
@@ -17,7 +17,7 @@ use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What each step yields.
@@ -119,7 +119,7 @@ pub fn shuffle(
     world_size: Option<Number>,
     blocks: Option<&Bound<'_, PyAny>>,
     drop_last: Flag,
-    scratch: Option<PathBuf>,
+    scratch: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(Shuffle, RankWish, Seed)> {
     let (rank, world_size) = (optional(py, rank, "rank", 0)?, optional(py, world_size, "world_size", 1)?);
     let (ranks, shard) = RankWish::new(py, rank, world_size)?;
@@ -132,7 +132,7 @@ pub fn shuffle(
         shard,
         last: last(drop_last)?,
         blocks: block_wish(blocks, "rows")?,
-        scratch: scratch.map(Into::into),
+        scratch: scratch.map(|given| argument::path(given, "scratch")).transpose()?.map(Into::into),
     };
     Ok((shuffle, ranks, seed))
 }
@@ -363,6 +363,21 @@ impl Chunks {
     #[getter]
     fn predicted_spread(&self, py: Python<'_>) -> PyResult<f64> {
         self.inner.with(py, |chunks, _| Ok(chunks.predicted_spread()))
+    }
+
+    /// Lets go of what was read ahead, and of the space in `scratch`, at once.
+    ///
+    /// It stands where it stood: going on is fine, and reads, or sorts, the rest again. Dropping it
+    /// lets go, too.
+    ///
+    /// Examples:
+    ///     >>> it = lowtide.open("rows.npy").shuffled(256, seed=0, scratch=".")
+    ///     >>> chunk = next(it)
+    ///     >>> it.close()
+    ///     >>> it.state_dict()["position"]
+    ///     256
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.inner.with(py, |chunks, _| chunks.let_go())
     }
 
     /// Says where the pass stands, as the caller saw it; what is only read ahead does not count.

@@ -6,6 +6,7 @@ use crate::budget;
 use crate::dtype;
 use crate::error::{raise, unlocked};
 use crate::number::{Number, optional};
+use crate::progress;
 use crate::storage;
 use lowtide::store::{Storage, is_url};
 use lowtide::write::Existing;
@@ -90,6 +91,9 @@ pub fn shuffle<'py>(
     let overwrite = overwrite.parse("overwrite")?;
     let asked = Asked { inputs, output, seed, epoch, dtype, shape, offset, budget, overwrite, storage };
     let shuffle = asked.files(py)?;
+    if let Some(short) = shuffle.short_reads() {
+        progress::warn(py, &[lowtide_cli::shuffle::short_reads(&short, "budget=")]);
+    }
     let to_store = shuffle.outputs.first().is_some_and(|output| is_url(output));
     let made = told(py, progress.as_ref(), |tell, stop| {
         if to_store { shuffle.run_far(&far, tell, stop) } else { shuffle.run(tell, stop) }
@@ -134,12 +138,12 @@ impl Asked<'_, '_> {
             options = options.dtype(dtype::from_python(given, "dtype")?);
         }
         if let Some(given) = shape {
-            options = options.shape(&argument::shape(given)?).map_err(raise)?;
+            options = options.shape(&argument::shape(given, "shape")?).map_err(raise)?;
         }
         if let Some(offset) = offset {
             options = options.offset(offset.named(py, "offset", 0)?);
         }
-        let (inputs, outputs) = names(inputs, argument::path(output)?)?;
+        let (inputs, outputs) = names(inputs, argument::path(output, "output")?)?;
         let open = || inputs.iter().map(|path| options.clone().open(path)).collect();
         Ok(ShuffleFiles {
             arrays: storage::opened(py.detach(open))?,
@@ -232,7 +236,7 @@ pub fn shuffle_documents<'py>(
     let names = argument::paths(inputs, "tokens")?;
     let (seed, epoch) = (seed.named(py, "seed", 0)?, epoch.named(py, "epoch", 0)?);
     let shuffle = ShuffleDocuments { names, options, seed, epoch, budget };
-    let output = argument::path(output)?;
+    let output = argument::path(output, "output")?;
     let made = told(py, progress.as_ref(), |tell, stop| {
         if is_url(&output) {
             shuffle.run_far(&output, &far, tell, stop)
@@ -297,7 +301,7 @@ fn names(inputs: &Bound<'_, PyAny>, output: PathBuf) -> PyResult<(Vec<PathBuf>, 
         return Err(PyTypeError::new_err("shuffle takes paths\nhint: the array's own is array.path"));
     }
     if !inputs.is_instance_of::<PyList>() && !inputs.is_instance_of::<PyTuple>() {
-        return Ok((vec![argument::path(inputs)?], vec![output]));
+        return Ok((vec![argument::path(inputs, "inputs")?], vec![output]));
     }
     let inputs = argument::paths(inputs, "arrays")?;
     let name = |path: &PathBuf| {

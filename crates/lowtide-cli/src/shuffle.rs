@@ -13,14 +13,13 @@ use lowtide::shards::first_array;
 use lowtide::store::{Storage, is_url};
 use lowtide::write::Existing;
 use lowtide::write::Far;
-use lowtide::{Budget, CacheWish, Error, Result, ShuffleFiles, Shuffled, SortStep, Sorting, TokenOptions};
+use lowtide::{
+    Budget, CacheWish, Error, Result, ShortReads, ShuffleFiles, Shuffled, SortStep, Sorting, TokenOptions,
+};
 use lowtide_text::ShuffleDocuments;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Shorter pieces of what is sorted cost a disk more in requests than in bytes.
-const SHORT: u64 = 32 << 10;
 
 /// Write the rows of arrays, or the documents of tokens, in shuffled order: exactly, in bounded memory; killed and run
 /// again, it goes on
@@ -74,14 +73,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         return run_documents(args, context, &far, (&documents, &output));
     }
     let shuffle = shuffle(args, &far.storage)?;
-    // A piece that is all there is would be no longer in any budget.
-    let short = shuffle.piece() < SHORT.min(shuffle.space() / 2);
-    if short && !context.quiet && !args.json {
-        let what = "is read in pieces of";
-        draw::note(&format!(
-            "in this budget, what is sorted {what} {}: a larger one is faster",
-            human(shuffle.piece())
-        ));
+    if let Some(short) = shuffle.short_reads().filter(|_| !context.quiet && !args.json) {
+        draw::note(&short_reads(&short, "--budget "));
     }
     let (line, began) = (Line::new(context.quiet), Instant::now());
     // Ctrl-C ends the process as any kill does: the next run goes on.
@@ -232,6 +225,15 @@ fn shuffle(args: &Args, storage: &Storage) -> Result<ShuffleFiles> {
         epoch: args.epoch,
         existing: if args.overwrite { Existing::Replace } else { Existing::Refuse },
     })
+}
+
+/// What a small budget costs, said before the work begins; `budget` is how one is given.
+pub fn short_reads(short: &ShortReads, budget: &str) -> String {
+    let ShortReads { reads, bytes, enough } = *short;
+    let (reads, bytes, enough) = (thousands(reads), human(bytes), human(enough).replace(' ', ""));
+    format!(
+        "in this budget, the second pass makes about {reads} reads of {bytes}; {budget}{enough} makes them long, and it faster"
+    )
 }
 
 /// How far it is, for people.

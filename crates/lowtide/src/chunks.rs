@@ -320,6 +320,21 @@ impl Chunks {
         Ok(())
     }
 
+    /// Lets go of what was read ahead, and of the space in a scratch folder, at once. It stands where it stood: whoever
+    /// goes on has that read, or sorted, again.
+    ///
+    /// # Errors
+    /// As the files have it, which are looked at again.
+    pub fn let_go(&mut self) -> Result<()> {
+        if self.coming.let_go() || self.arrays.iter().any(Array::is_closed) {
+            return Ok(());
+        }
+        let (place, standing, steps) = (self.place(), self.standing, self.job().steps);
+        self.stand_at(self.shuffle.clone(), &steps, place)?;
+        self.standing = standing;
+        Ok(())
+    }
+
     /// Which rank this is, and of how many.
     pub fn shard(&self) -> Shard {
         self.shuffle.shard

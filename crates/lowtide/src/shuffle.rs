@@ -3,7 +3,7 @@
 use crate::array::Array;
 use crate::budget::pool::Block;
 use crate::door::{BUDGET, Words};
-use crate::engine::group::planned_row_bytes;
+use crate::engine::fill::planned_row_bytes;
 use crate::engine::job::Pass;
 use crate::engine::shares;
 use crate::engine::tuning::REMOTE_BLOCK;

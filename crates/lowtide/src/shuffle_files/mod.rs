@@ -13,9 +13,10 @@ pub use shared::{Shared, Unit};
 use crate::array::Array;
 use crate::door::{OVERWRITE, Words};
 use crate::error::{Error, Result};
-use crate::format::Order as AxisOrder;
+use crate::format::{INTO_C_ORDER, Order as AxisOrder};
 use crate::interrupt::Interrupt;
 use crate::sort::Folder;
+use crate::sort::plan::SHORT;
 use crate::store::{Original, is_url};
 use crate::write::{Existing, Far, Staged, name_as};
 use crate::zip::Zip;
@@ -63,6 +64,17 @@ pub enum SortStep {
     Rows,
     /// What is whole goes to an object store.
     Sending,
+}
+
+/// The second pass of a shuffle in a budget that is small for the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortReads {
+    /// About how many reads there are.
+    pub reads: u64,
+    /// About how many bytes each of them is.
+    pub bytes: u64,
+    /// A budget in which they are long.
+    pub enough: u64,
 }
 
 /// What a shuffle of files has made.
@@ -185,10 +197,18 @@ impl ShuffleFiles {
         self.arrays.iter().map(|array| 2 * array.nbytes()).sum()
     }
 
-    /// Bytes that are read together in the second pass, on an average: where they are few, a larger budget makes them
-    /// more.
-    pub fn piece(&self) -> u64 {
-        work::piece(&self.arrays)
+    /// What the second pass costs where the budget is small for the data: reads so short that a disk takes longer to find
+    /// them than to read them. `None` where they are long, or no budget makes them longer.
+    pub fn short_reads(&self) -> Option<ShortReads> {
+        let data: u64 = self.arrays.iter().map(Array::nbytes).sum();
+        let bytes = work::piece(&self.arrays, 1);
+        let times =
+            (1..40).map(|power| 1 << power).find(|&times| work::piece(&self.arrays, times) >= SHORT)?;
+        (0 < bytes && bytes < SHORT.min(data)).then(|| ShortReads {
+            reads: data / bytes,
+            bytes,
+            enough: self.arrays[0].budget().limit().saturating_mul(times),
+        })
     }
 
     fn check(&self) -> Result<()> {
@@ -212,7 +232,7 @@ impl ShuffleFiles {
         if let Some(array) = self.arrays.iter().find(fortran) {
             return Err(Error::unsupported(
                 format!("{}: a row of a Fortran-ordered file is all over it", array.path().display()),
-                "lowtide convert IN OUT --order C, or lowtide.convert(IN, OUT, order=\"C\"), writes it in C order",
+                INTO_C_ORDER,
             ));
         }
         Ok(())

@@ -230,10 +230,13 @@ pub(super) fn headers(shuffle: &ShuffleFiles) -> Result<Vec<Vec<u8>>> {
     shuffle.arrays.iter().zip(&shuffle.outputs).map(header).collect()
 }
 
-/// Bytes of one bucket in one run.
-pub(super) fn piece(arrays: &[Array]) -> u64 {
+/// Bytes of one bucket in one run, in so many times the budget.
+pub(super) fn piece(arrays: &[Array], times: u64) -> u64 {
     let inputs: Vec<_> = arrays.iter().map(Array::input).collect();
-    let (rows, shares) = (arrays.first().map_or(0, Array::rows), shares(&inputs));
+    let (rows, mut shares) = (arrays.first().map_or(0, Array::rows), shares(&inputs));
+    for share in &mut shares {
+        share.limit = share.limit.saturating_mul(times);
+    }
     let batch = bucket_rows(rows, &shares, sys::page() as u64);
     let layout = Layout::new(Work { rows, steps: rows.div_ceil(batch.max(1)), batch }, &shares);
     let row: u64 = shares.iter().map(|share| share.row).max().unwrap_or(0);

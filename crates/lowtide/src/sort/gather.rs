@@ -10,9 +10,10 @@ use super::scratch::Scratch;
 use crate::budget::Lease;
 use crate::budget::pool::Block;
 use crate::engine::bytes::Data;
-use crate::engine::choose::{Choice, Sure};
+use crate::engine::choose::Choice;
 use crate::engine::fetch::fetch;
-use crate::engine::group::{Group, fill_rows};
+use crate::engine::fill::fill_rows;
+use crate::engine::group::Group;
 use crate::engine::job::Input;
 use crate::engine::lane::Lane;
 use crate::engine::tactics::Gap;
@@ -126,7 +127,7 @@ impl Gather {
         }
         sorted.take(task, next, &mut into, &closed)?;
         let (way, why) = (sorted.way, self.why.clone());
-        let choice = Choice { way, cache: Cache::Drop, sure: Sure::Certain, found: None, first: None, why };
+        let choice = Choice::certain(way, Cache::Drop, why);
         self.next += 1;
         if self.next == task.layout.buckets {
             self.sorted = None; // its space is free as soon as nothing is left to read

@@ -126,6 +126,15 @@ impl Coming {
         }
     }
 
+    /// Gives scratch space back now; what is not yet taken is sorted again, should somebody ask for it. Whether there is
+    /// any.
+    pub(crate) fn let_go(&mut self) -> bool {
+        let Self::Sorted(sorted) = self else { return false };
+        sorted.ready.clear();
+        sorted.begin();
+        true
+    }
+
     /// How many chunks were taken.
     pub(crate) fn taken(&self) -> u64 {
         match self {

@@ -13,7 +13,6 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -77,7 +76,7 @@ impl Scratch {
 
     fn over(file: File, folder: &Path, stays: Stays) -> Self {
         let align = sys::direct_alignment(&file);
-        let direct = align.and_then(|_| again(&file, OFlags::RDWR | OFlags::DIRECT).ok());
+        let direct = align.and_then(|_| sys::reopen(&file, OFlags::RDWR | OFlags::DIRECT).ok());
         let align = align.unwrap_or(1).max(sys::page()) as u64;
         Self { file, direct, align, folder: folder.to_owned(), generation: sys::generation(), stays }
     }
@@ -147,7 +146,7 @@ impl Scratch {
 
     /// The same file, to be read.
     pub(crate) fn source(&self) -> Result<OneFile> {
-        let file = again(&self.file, OFlags::RDONLY).or_else(|_| self.file.try_clone());
+        let file = sys::reopen(&self.file, OFlags::RDONLY).or_else(|_| self.file.try_clone());
         file.and_then(|file| OneFile::over(file, &self.folder)).map_err(|error| self.wrong(error))
     }
 
@@ -177,10 +176,14 @@ impl Drop for Scratch {
 
 /// Refuses what the folder's filesystem has no room for.
 pub(crate) fn has_room(folder: &Path, needs: u64) -> Result<()> {
-    let room = room(folder).map_err(|error| {
+    let wrong = |error| {
         Error::io(folder, "look at the folder", error)
             .with_hint("scratch= names a folder that can be written to")
-    })?;
+    };
+    if !std::fs::metadata(folder).map_err(wrong)?.is_dir() {
+        return Err(wrong(rustix::io::Errno::NOTDIR.into()));
+    }
+    let room = room(folder).map_err(wrong)?;
     if needs > room { Err(no_room(folder, needs, room)) } else { Ok(()) }
 }
 
@@ -236,12 +239,6 @@ fn named_for_a_moment(folder: &Path, flags: OFlags, mode: Mode) -> io::Result<Fi
     }
 }
 
-/// The same file with other flags.
-fn again(file: &File, flags: OFlags) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(File::from(rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty())?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,6 +279,9 @@ mod tests {
         assert!(says(has_room(folder.path(), u64::MAX).unwrap_err()).contains("are needed"));
         let missing = folder.path().join("no");
         assert!(says(Scratch::create(&missing).unwrap_err()).contains("scratch= names a folder"));
+        let file = folder.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        assert!(says(has_room(&file, 1).unwrap_err()).contains("Not a directory"));
         let scratch = Scratch::create(folder.path()).unwrap();
         assert!(says(scratch.reserve(1 << 60).unwrap_err()).contains("are needed"));
     }
