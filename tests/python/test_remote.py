@@ -183,6 +183,27 @@ def test_a_folder_a_glob_and_a_list(server, bucket):
         lowtide.tokens("s3://bucket/shards/", storage_options=server.s3)
 
 
+def test_a_key_with_brackets_is_no_glob_where_it_is_there(server, bucket):
+    save(bucket / "run[1]" / "rows[1].npy", ROWS)
+    save(bucket / "run[1]" / "rows1.npy", ROWS[:5])
+    ROWS.tofile(bucket / "raw[1].bin")
+    tokens = np.arange(1000, dtype=np.uint16)
+    megatron(bucket / "pair[1]", tokens, [400, 600])
+    for name in ["s3://bucket/run[1]/rows[1].npy", ["s3://bucket/run[1]/rows[1].npy"]]:
+        a = lowtide.open(name, storage_options=server.s3)
+        assert a.shape == ROWS.shape
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(a))[4990:], ROWS[4990:])
+    for folder in ["s3://bucket/run[1]", "s3://bucket/run[1]/"]:
+        assert len(lowtide.open(folder, storage_options=server.s3)) == len(ROWS) + 5
+    raw = lowtide.open("s3://bucket/raw[1].bin", dtype="int32", shape=(-1, 64), storage_options=server.s3)
+    np.testing.assert_array_equal(raw[:5], ROWS[:5])
+    for name in ["s3://bucket/pair[1]", "s3://bucket/pair[1].bin", "s3://bucket/pair[1].idx"]:
+        t = lowtide.tokens(name, storage_options=server.s3)
+        assert (t.format, t[:].tolist()) == ("megatron", tokens.tolist())
+    # Where it is not, it is one.
+    assert len(lowtide.open("s3://bucket/run[[]1]/rows[0-9].npy", storage_options=server.s3)) == 5
+
+
 def test_arrays_of_a_folder(server, bucket):
     for i in range(20):
         save(bucket / "parts" / f"{i:02}.npy", ROWS[i * 250 : (i + 1) * 250])

@@ -10,7 +10,7 @@ use super::unseen::{self, Alike};
 use crate::door::{DTYPE, OFFSET, SHAPE, Words};
 use crate::error::{Error, Result};
 use crate::format::{
-    self, Container, Dtype, Extent, Foreign, Layout, Order, Wanted, byte_len, npy, shape_text,
+    self, Container, Dtype, Extent, Foreign, INTO_C_ORDER, Layout, Order, Wanted, byte_len, npy, shape_text,
 };
 use crate::store::{Check, One, Storage, is_url};
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ pub(crate) fn joined(files: &[ArrayFile]) -> Result<Layout> {
             return wrong(
                 file,
                 "the file is in Fortran order, so that its rows cannot follow those of other files",
-                "open it by itself, or write it in C order: np.save(new, np.ascontiguousarray(old))",
+                INTO_C_ORDER,
             );
         }
         let others = &first.layout;

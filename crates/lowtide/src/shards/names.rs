@@ -112,7 +112,7 @@ fn pair(index: &Path) -> Candidate {
 
 /// No such file: a prefix, a glob, or a mistake.
 fn missing(name: &Path, wish: &TokenWish, error: Error) -> Result<Named> {
-    if is_url(name) && is_glob(name) {
+    if is_url(name) && is_surely_glob(name) {
         return glob(name, wish); // one listing
     }
     let index = suffixed(name, ".idx");
@@ -134,7 +134,16 @@ fn missing(name: &Path, wish: &TokenWish, error: Error) -> Result<Named> {
 
 /// Whether a name that is no file's may be a glob.
 pub(super) fn is_glob(name: &Path) -> bool {
-    !is_web(name) && name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
+    !is_web(name) && has_any(name, b"*?[")
+}
+
+/// Whether an address is one even before anybody looks for an object of that name: `a[1].npy` may well be one.
+pub(super) fn is_surely_glob(name: &Path) -> bool {
+    !is_web(name) && has_any(name, b"*?")
+}
+
+fn has_any(name: &Path, bytes: &[u8]) -> bool {
+    name.as_os_str().as_bytes().iter().any(|byte| bytes.contains(byte))
 }
 
 /// The files of arrays that one name stands for: itself, or those in a folder or of a glob. `raw` ones have no header.

@@ -1,6 +1,6 @@
 //! Where names are looked up: on this machine, or in an object store. Nothing else in `shards/` asks which.
 
-use super::names::is_glob;
+use super::names::is_surely_glob;
 use crate::error::{Error, Result};
 use crate::store::{Storage, is_url, is_web, unknown};
 use std::ffi::OsString;
@@ -41,7 +41,7 @@ fn remote_place(name: &Path, storage: &Storage) -> Result<Place> {
     if name.as_os_str().as_bytes().ends_with(b"/") {
         return Ok(if storage.is_folder(name)? { Place::Folder } else { Place::Missing(nothing_in(name)) });
     }
-    if is_glob(name) {
+    if is_surely_glob(name) {
         return Ok(Place::Missing(nothing_in(name))); // a listing tells, and costs the same
     }
     match storage.open(name) {
