@@ -45,6 +45,26 @@ def test_arrays_are_read_whole(tmp_path):
         assert "rows.npy" in said.stderr
 
 
+def test_a_file_that_cannot_be_opened_keeps_nobody_from_the_others(tmp_path):
+    rows = np.arange(3_000, dtype="uint16").reshape(-1, 3)
+    for name in ("cut.npy", "well.npy", "long.npy"):
+        np.save(tmp_path / name, rows)
+    whole = (tmp_path / "well.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-1])
+    (tmp_path / "long.npy").write_bytes(whole + b"x")
+    names = ["cut.npy", "missing.npy", "well.npy", "long.npy"]
+    said = subprocess.run([*COMMAND, *names], capture_output=True, text=True, cwd=tmp_path)
+    assert said.returncode == 1
+    assert "well.npy: well" in said.stdout
+    for name in ("cut.npy: at byte 128", "missing.npy: cannot open", "long.npy: at byte 6128"):
+        assert name in said.stderr
+    said = subprocess.run([*COMMAND, *names, "--json"], capture_output=True, text=True, cwd=tmp_path)
+    answers = json.loads(said.stdout)
+    assert (said.returncode, [answer["path"] for answer in answers]) == (1, names)
+    assert [len(answer["findings"]) for answer in answers] == [1, 1, 0, 1]
+    assert "at byte 128" in answers[0]["findings"][0]["what"]
+
+
 @pytest.mark.parametrize("dtype", ["<u2", "<u4", ">u2", "<i8"])
 def test_an_id_outside_the_vocabulary_is_named_with_its_place(tmp_path, dtype):
     ids = np.arange(700_000) % 500

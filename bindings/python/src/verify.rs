@@ -50,7 +50,7 @@ pub fn verify(
     paths: &Bound<'_, PyAny>,
     vocab: Option<Number>,
     dtype: Option<&Bound<'_, PyAny>>,
-    shape: Option<Vec<i64>>,
+    shape: Option<&Bound<'_, PyAny>>,
     format: Option<Word>,
     budget: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -74,7 +74,7 @@ pub fn verify(
         vocabulary: optional(py, vocab, "vocab", 1)?,
         dtype: dtype.map(|given| dtype::from_python(given, "dtype")).transpose()?,
         dialect: format.map(|word| word.parse("format")).transpose()?,
-        shape,
+        shape: shape.map(|given| argument::shape(given, "shape")).transpose()?,
         budget: budget::argument(budget)?,
         storage: storage::argument(storage_options)?,
     };

@@ -63,7 +63,23 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         let line = Line::new(context.quiet);
         let verified = look(path, &wish, &line);
         drop(line);
-        let verified = verified?;
+        let verified = match verified {
+            Ok(verified) => verified,
+            // A wrong call, or Ctrl-C, is about all of it; what cannot be opened is about this path, and others follow.
+            Err(error @ (Error::Argument { .. } | Error::Budget { .. } | Error::Interrupted)) => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                well = false;
+                let error = error.at(Door::Shell).to_string();
+                if args.json {
+                    answers.push(answer(path, &Verified::default(), &[json!({ "file": "", "what": error })]));
+                } else {
+                    draw::error(&error);
+                }
+                continue;
+            }
+        };
         well &= verified.findings.is_empty();
         if args.json {
             answers.push(json(path, &verified));
@@ -121,5 +137,9 @@ fn json(path: &Path, verified: &Verified) -> Value {
             json!({ "file": inside(path, file), "what": what.at(Door::Shell).to_string() })
         })
         .collect();
+    answer(path, verified, &findings)
+}
+
+fn answer(path: &Path, verified: &Verified, findings: &[Value]) -> Value {
     json!({ "path": path.to_string_lossy(), "files": verified.files, "bytes": verified.bytes, "findings": findings })
 }
