@@ -81,8 +81,9 @@ def test_memory_is_where_each_way_puts_it(measured):
     ways = by_name(answer)
     mapped = {name: way.get("added_file_bytes") for name, way in ways.items()}
     for name in ("lowtide map", "np.memmap held"):
-        # What is mapped for `read` is our own code: 3.5 MiB of it.
-        assert mapped[name] > BYTES // 2 > 2 * mapped["lowtide read"], mapped
+        assert mapped[name] > BYTES // 2, mapped
+    for name in ("lowtide read", "lowtide direct"):
+        assert mapped[name] < MIB, "the pages of the code itself are not the file's"
     assert ways["lowtide direct"]["added_cache_bytes"] < MIB
     # The whole file passed through the page cache, and through the disk, once.
     for name in ("lowtide map", "lowtide read", "np.memmap held"):
