@@ -93,7 +93,7 @@ SOURCES = ["_lowtide.pyi", "_watch.py", "torch.py", "_map_datasets.py", "pytest_
 def defined(source: str) -> dict[str, ast.FunctionDef]:
     """The public functions and methods of a source, by name; read, not imported: torch is not needed."""
     found: dict[str, ast.FunctionDef] = {}
-    private = {"Meter", "Recording", "Watched", "main", "parse_size", "pytest_runtest_call"}
+    private = {"Meter", "Recording", "Watched", "main", "parse_interval", "parse_size", "pytest_runtest_call"}
     for node in ast.parse((SCRIPT.parent / "python" / "lowtide" / source).read_text()).body:
         parts = node.body if isinstance(node, ast.ClassDef) else []
         if (

@@ -135,6 +135,7 @@ def test_a_large_file_in_fortran_order_is_refused(save):
     ):
         with pytest.raises(NotImplementedError, match=rf"Fortran.*\nhint: {hint}; with budget=") as refused:
             refuse()
+        assert str(refused.value).endswith('lowtide.convert(IN, OUT, order="C"), writes it in C order')
     enough = re.search(r'budget="(\w+)"', str(refused.value))[1]
     assert len(list(lowtide.open(a.path, budget=enough).shuffled(500))) == 60
 

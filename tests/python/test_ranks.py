@@ -172,7 +172,8 @@ def test_half_an_answer_is_refused_at_the_first_batch(files, monkeypatch, half):
     name, value = next(iter(half.items()))
     for it in made:
         assert len(it) > 0
-        assert "rank=0 world_size=1" in repr(it)
+        assert "rank=0 world_size=1 (for now: only half of it is known)" in repr(it)
+        assert it.why.endswith("; rank 0 of 1: for now: only half of it is known")
         for _ in range(2):
             with pytest.raises(
                 ValueError, match=f"has {name}={value} but no .*\nhint: initialise torch.dist"

@@ -142,8 +142,10 @@ def test_a_wrong_argument_is_named_and_draws_nothing(train, tmp_path):
     for size in ("4", 4.0, None):
         with pytest.raises(TypeError, match=f"^batch_size={size!r} must be a whole number"):
             get_batch(tokens, size, 64)
+        with pytest.raises(TypeError, match=f"^block_size={size!r} must be a whole number"):
+            get_batch(tokens, 4, size)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert get_batch(tokens, np.int64(4), 64)[0].shape == (4, 64)
+    assert get_batch(tokens, np.int64(4), np.int64(64))[0].shape == (4, 64)
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), "cpu:0", "meta", torch.device("meta")])
@@ -265,5 +267,6 @@ print(anon() - before)
 @pytest.mark.parametrize("way", ["get_batch", "dataset"])
 def test_memory_goes_back_to_the_pool(python, train, way):
     """10,000 batches are 2 GB: RssAnon, by the kernel's count, stays where the first thousand left it."""
-    # On a busy machine a few more batches are ready at once; one lost in a hundred would be 20 MB.
-    assert int(python(FLAT, train, way, timeout=300)) < 4 << 20
+    # On a busy machine more batches are ready at one look than at the other: alone 0.07 MB, five at once 3.4,
+    # beside the linters 4.2. One batch lost in a hundred would be 20 MB.
+    assert int(python(FLAT, train, way, timeout=300)) < 8 << 20

@@ -165,6 +165,12 @@ def test_other_kinds_of_objects_are_refused_by_name(rows, pairs, counting, tmp_p
     assert len(RowDataset(rows)) == len(RowDataset(pairs)) == 1000
 
 
+def test_a_block_size_that_is_none_is_named(counting):
+    for size in ("4", 4.0, None):
+        with pytest.raises(TypeError, match=f"^block_size={size!r} must be a whole number$"):
+            WindowDataset(counting(700), size)
+
+
 # Ready-made batches
 
 

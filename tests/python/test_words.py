@@ -197,6 +197,7 @@ def test_sizes_that_are_none_are_named(opened, tmp_path):
         ("budget", lambda size: lowtide.create(nothing, "f4", (5,), budget=size)),
         ("budget", lambda size: lowtide.convert(nothing, tmp_path / "out", budget=size)),
         ("limit", lowtide.Budget),
+        ("tolerance", lambda size: lowtide.watch(tolerance=size)),
     ]:
         for wrong in (-1, 2**70, np.int64(-7)):
             says = rf"^{name} is {int(wrong)}: it must be a whole number from 1 to 2\*\*64 - 1$"
@@ -208,6 +209,63 @@ def test_sizes_that_are_none_are_named(opened, tmp_path):
             says = f"^{name}={re.escape(repr(wrong))} is not a size\nhint: a number of bytes or a text"
             with pytest.raises(TypeError, match=says):
                 call(wrong)
+
+
+def test_paths_that_are_none_are_named(opened, tmp_path):
+    _, a, both = opened
+    nothing, out = tmp_path / "nothing", tmp_path / "out"
+    calls = [
+        ("scratch", lambda path: a.shuffled(10, scratch=path)),
+        ("scratch", lambda path: both.shuffled(10, scratch=path)),
+        ("path", lowtide.open),
+        ("local_cache", lambda path: lowtide.open(nothing, local_cache=path)),
+        ("local_cache", lambda path: lowtide.tokens(nothing, local_cache=path)),
+        ("path", lambda path: lowtide.create(path, "f4", (5,))),
+        ("inputs", lambda path: lowtide.shuffle(path, out)),
+        ("output", lambda path: lowtide.prepare(nothing, path)),
+    ]
+    for call in (lowtide.shuffle, lowtide.shuffle_documents, lowtide.convert):
+        calls += [
+            ("output", lambda path, call=call: call(nothing, path)),
+            ("work", lambda path, call=call: call(nothing, out, work=path)),
+        ]
+    with lowtide.watch(files=()) as w:
+        pass
+    calls += [("path", w.report.to_html), ("path", w.report.to_json)]
+    for name, call in calls:
+        for wrong in (5, 1.5, {}):
+            with pytest.raises(TypeError, match=f"^{name}={wrong!r} is not a path$"):
+                call(wrong)
+    assert len(list(a.shuffled(10, scratch=os.fsencode(tmp_path)))) == 100
+    for wrong in (5, None, [5]):
+        with pytest.raises(TypeError, match=rf"^files={re.escape(repr(wrong))} must be a path or a list of "):
+            lowtide.watch(files=wrong)
+
+
+def test_what_has_another_name_in_a_call_has_it_in_its_messages(opened, tmp_path):
+    t, a, _ = opened
+    nothing, out = tmp_path / "nothing", tmp_path / "out"
+    for words, error, says in [
+        ({"in_shape": "x"}, TypeError, "in_shape='x' is not a shape"),
+        ({"in_order": "x"}, ValueError, 'in_order="x" is not known'),
+        ({"in_format": "x"}, ValueError, 'in_format="x" is not a token format'),
+        ({"shard_tokens": "x"}, ValueError, 'shard_tokens="x" is no number of tokens'),
+    ]:
+        with pytest.raises(error, match=f"^{says}"):
+            lowtide.convert(nothing, out, **words)
+    with pytest.raises(TypeError, match=r"^shape='x' is not a shape"):
+        lowtide.verify(nothing, shape="x")
+    for wrong in ("x", 2**70, 1.5):
+        with pytest.raises(TypeError, match=f"^number={wrong!r} is not one of a document$"):
+            t.text(wrong)
+    for wrong in ("x", 5):
+        with pytest.raises(TypeError, match=f"^out={wrong!r} must be an array$"):
+            a.mean(out=wrong)
+    with pytest.raises(TypeError, match=r"^interval='x' must be a number$"):
+        lowtide.watch(interval="x")
+    for wrong in (-1.0, 0.0, float("inf")):
+        with pytest.raises(ValueError, match=f"^interval={wrong:g} makes no sense\nhint: seconds between"):
+            lowtide.watch(interval=wrong)
 
 
 def test_dtypes_that_are_none_are_named(opened, tmp_path):
@@ -254,14 +312,10 @@ def test_hints_are_in_the_words_of_the_call(opened, tmp_path):
         ValueError, match=r"^blocks='x' is not known\nhint: .*the number of windows in a block$"
     ):
         t.loader(4, 64, blocks="x")
-    written = 'one of "nanogpt", "llmc", "megatron", "datatrove", "npy"$'
-    for call in (lowtide.prepare, lowtide.convert):
-        with pytest.raises(ValueError, match=f'^format="x" is not a token format\nhint: {written}'):
+    formats = 'one of "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo", "raw"$'
+    for call in (lowtide.prepare, lowtide.convert, lambda path, _, **words: lowtide.tokens(path, **words)):
+        with pytest.raises(ValueError, match=f'^format="x" is not a token format\nhint: {formats}'):
             call(tmp_path / "train.bin", tmp_path / "out", format="x")
-        with pytest.raises(ValueError, match=f'^format="olmo" is read, not written\nhint: {written}'):
-            call(tmp_path / "train.bin", tmp_path / "out", format="olmo")
-    with pytest.raises(ValueError, match=r'"npy", "olmo", "raw"$'):
-        lowtide.tokens(tmp_path / "train.bin", format="x")
 
 
 def test_memory_that_cannot_be_had_is_not_a_budget_of_nothing(tmp_path):
@@ -419,7 +473,7 @@ def test_other_shells_know_the_words_too(shell):
 
 def test_every_size_has_three_digits():
     assert repr(lowtide.Budget(2_080_000_000)) == 'Budget("1.94 GiB")'
-    assert _lowtide.parse_size("12.3 MiB") == 12_897_484
+    assert _lowtide.parse_size("12.3 MiB", "size") == 12_897_484
 
 
 @pytest.mark.parametrize(

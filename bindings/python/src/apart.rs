@@ -110,7 +110,7 @@ impl Preparing {
             return Err(PyValueError::new_err("part_bytes is 0\nhint: a size such as \"128MiB\""));
         }
         let inputs = argument::paths(inputs, "inputs")?;
-        let output = argument::path(output)?;
+        let output = argument::path(output, "output")?;
         seen_by_all(&output)?;
         let told = Told::new(py, progress, "preparing tokens")?;
         let mut meter = Meter::default();

@@ -29,8 +29,17 @@ impl Word {
 
     /// What it means as the argument `name`.
     pub fn parse<T: FromStr<Err = Error>>(&self, name: &str) -> PyResult<T> {
+        self.parse_renamed(name, &[])
+    }
+
+    /// The same where the call has other names for settings than the core: pairs of the core's and its own.
+    pub fn parse_renamed<T: FromStr<Err = Error>>(
+        &self,
+        name: &str,
+        names: &[(&str, &'static str)],
+    ) -> PyResult<T> {
         match self {
-            Self::Said(word) => word.parse().map_err(raise),
+            Self::Said(word) => word.parse().map_err(|error: Error| raise(error.renamed(names))),
             Self::Other(shown) => {
                 let allowed = "".parse::<T>().err().map(|error| error.hint().to_string()).unwrap_or_default();
                 Err(PyTypeError::new_err(format!("{name}={shown} is not a word\nhint: {allowed}")))
@@ -87,8 +96,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Flag {
     }
 }
 
-/// The sizes of `shape=`: a number, or a sequence of them.
-pub fn shape(given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+/// The sizes of a shape, the argument `name`: a number, or a sequence of them.
+pub fn shape(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<i64>> {
     let sizes = match given.extract::<i64>() {
         Ok(size) => Ok(vec![size]),
         Err(_) => given.extract::<Vec<i64>>(),
@@ -96,14 +105,24 @@ pub fn shape(given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     match sizes {
         Ok(sizes) => Ok(sizes),
         Err(_) => Err(PyTypeError::new_err(format!(
-            "shape={} is not a shape\nhint: a whole number or a tuple of them, such as (-1, 128)",
+            "{name}={} is not a shape\nhint: a whole number or a tuple of them, such as (-1, 128)",
             shown(given)?
         ))),
     }
 }
 
+/// The path that is the argument `name`.
+pub fn path(given: &Bound<'_, PyAny>, name: &str) -> PyResult<PathBuf> {
+    decoded(given).map_err(|error| match shown(given) {
+        Ok(shown) if error.is_instance_of::<PyTypeError>(given.py()) => {
+            PyTypeError::new_err(format!("{name}={shown} is not a path"))
+        }
+        _ => error,
+    })
+}
+
 /// A path as people write it: `~` is their home. Bytes are paths too. `pathlib` makes one slash of the two in an address.
-pub fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+fn decoded(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let os = given.py().import("os")?;
     let name = os.call_method1("fsdecode", (given,))?;
     let path: PathBuf = os.getattr("path")?.call_method1("expanduser", (name,))?.extract()?;
@@ -141,10 +160,9 @@ impl<'py> IntoPyObject<'py> for Name {
 pub fn paths(given: &Bound<'_, PyAny>, noun: &str) -> PyResult<Vec<PathBuf>> {
     let py = given.py();
     let decode = |path: &Bound<'_, PyAny>| -> PyResult<PathBuf> {
-        let decoded = self::path(path);
-        decoded.map_err(
-            |error| if error.is_instance_of::<PyTypeError>(py) { no_path(path, noun) } else { error },
-        )
+        decoded(path).map_err(|error| {
+            if error.is_instance_of::<PyTypeError>(py) { no_path(path, noun) } else { error }
+        })
     };
     match given.cast::<PyList>() {
         Ok(list) => list.iter().map(|path| decode(&path)).collect(),

@@ -17,7 +17,6 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeWarning, PyTypeError, PyValueErro
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use std::path::PathBuf;
 
 /// An array on disk, as `lowtide.open` opens it. It is indexed as NumPy's arrays are.
 ///
@@ -735,7 +734,7 @@ impl Array {
         blocks: Option<&Bound<'_, PyAny>>,
         with_rows: Flag,
         drop_last: Flag,
-        scratch: Option<PathBuf>,
+        scratch: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Chunks> {
         let py = slf.py();
         let shuffle =

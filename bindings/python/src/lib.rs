@@ -84,6 +84,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(writer::create, module)?)?;
     module.add_function(wrap_pyfunction!(zip::zip, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
+    module.add_function(wrap_pyfunction!(watch::parse_interval, module)?)?;
     module.add_function(wrap_pyfunction!(watch::parse_size, module)?)?;
     Ok(())
 }

@@ -137,7 +137,7 @@ pub fn open(
         options = options.dtype(dtype::from_python(given, "dtype")?);
     }
     if let Some(given) = shape {
-        options = options.shape(&argument::shape(given)?).map_err(raise)?;
+        options = options.shape(&argument::shape(given, "shape")?).map_err(raise)?;
     }
     if let Some(offset) = offset {
         options = options.offset(offset.named(py, "offset", 0)?);
@@ -148,7 +148,7 @@ pub fn open(
         let paths = paths.into_iter().map(|path| given.name(path)).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| options.open_all(&paths))
     } else {
-        let path = given.name(argument::path(path)?)?;
+        let path = given.name(argument::path(path, "path")?)?;
         py.detach(|| options.open(&path))
     };
     let array = Array::new(py, storage::opened(inner)?, access)?;

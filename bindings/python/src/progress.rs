@@ -120,8 +120,8 @@ fn columns(py: Python<'_>, terminal: &Py<PyAny>) -> PyResult<usize> {
     py.import("os")?.call_method1("get_terminal_size", (number,))?.getattr("columns")?.extract()
 }
 
-/// Tells the logger `lowtide` of documents that were passed over, each in a line. A logger that raises is no reason to
-/// fail when all is done.
+/// Tells the logger `lowtide` what should be known, such as documents that were passed over, each in a line. A logger that
+/// raises is no reason to fail.
 pub fn warn(py: Python<'_>, said: &[String]) {
     let _ = py.import("logging").and_then(|logging| {
         let logger = logging.call_method1("getLogger", ("lowtide",))?;

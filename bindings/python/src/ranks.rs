@@ -21,12 +21,22 @@ pub enum Origin {
     Slurm,
     OpenMpi,
     Pmi,
+    /// A rank without a size or a size without a rank: at the first batch that is an error.
+    HalfSaid,
     Nobody,
 }
 
 impl Origin {
-    const ALL: [Self; 7] =
-        [Self::Given, Self::Torch, Self::Torchrun, Self::Slurm, Self::OpenMpi, Self::Pmi, Self::Nobody];
+    const ALL: [Self; 8] = [
+        Self::Given,
+        Self::Torch,
+        Self::Torchrun,
+        Self::Slurm,
+        Self::OpenMpi,
+        Self::Pmi,
+        Self::HalfSaid,
+        Self::Nobody,
+    ];
 
     /// The words of a repr.
     fn name(self) -> &'static str {
@@ -37,6 +47,7 @@ impl Origin {
             Self::Slurm => "SLURM_PROCID and SLURM_NTASKS",
             Self::OpenMpi => "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE",
             Self::Pmi => "PMI_RANK and PMI_SIZE",
+            Self::HalfSaid => "for now: only half of it is known",
             Self::Nobody => "no launcher seen",
         }
     }
@@ -110,15 +121,15 @@ fn decide(seen: &Seen, moment: Moment) -> Result<(Origin, u64, u64), String> {
             return Ok(answer);
         }
     }
-    match (moment, seen.torchrun) {
-        (Moment::FirstBatch, Says { rank: Some(rank), world_size: None }) => {
-            Err(half("RANK", rank, "WORLD_SIZE"))
-        }
-        (Moment::FirstBatch, Says { rank: None, world_size: Some(ranks @ 2..) }) => {
-            Err(half("WORLD_SIZE", ranks, "RANK"))
-        }
-        (Moment::FirstBatch, _) => only_a_rank(&outer).map_or(Ok((Origin::Nobody, 0, 1)), Err),
-        (Moment::Early, _) => Ok((Origin::Nobody, 0, 1)),
+    let missing = match seen.torchrun {
+        Says { rank: Some(rank), world_size: None } => Some(half("RANK", rank, "WORLD_SIZE")),
+        Says { rank: None, world_size: Some(ranks @ 2..) } => Some(half("WORLD_SIZE", ranks, "RANK")),
+        _ => only_a_rank(&outer),
+    };
+    match (missing, moment) {
+        (Some(missing), Moment::FirstBatch) => Err(missing),
+        (Some(_), Moment::Early) => Ok((Origin::HalfSaid, 0, 1)),
+        (None, _) => Ok((Origin::Nobody, 0, 1)),
     }
 }
 
@@ -206,7 +217,8 @@ impl RankWish {
             self.settled_in.store(process, Ordering::Relaxed);
         }
         // After the process group was destroyed a rank is still what it was.
-        if found && origin == Origin::Nobody && self.origin() != Origin::Nobody {
+        let knows = |origin| !matches!(origin, Origin::HalfSaid | Origin::Nobody);
+        if found && !knows(origin) && knows(self.origin()) {
             return Ok(None);
         }
         self.origin.store(origin as u8, Ordering::Relaxed);

@@ -79,7 +79,8 @@ pub fn with(options: BTreeMap<String, String>) -> PyResult<Storage> {
 
 /// How an object store is reached that something is made for, and where it is made.
 pub fn far(options: Option<&Bound<'_, PyAny>>, work: Option<&Bound<'_, PyAny>>) -> PyResult<Far> {
-    let work = work.filter(|work| !work.is_none()).map(crate::argument::path).transpose()?;
+    let work =
+        work.filter(|work| !work.is_none()).map(|work| crate::argument::path(work, "work")).transpose()?;
     Ok(Far { storage: argument(options)?, work })
 }
 
@@ -111,7 +112,7 @@ pub fn through(
             None => Ok(storage),
         };
     };
-    let folder = crate::argument::path(folder)?;
+    let folder = crate::argument::path(folder, LOCAL_CACHE)?;
     let size = size.map(|size| crate::budget::size(size, LOCAL_CACHE_SIZE)).transpose()?;
     let cache = py.detach(|| match size {
         Some(size) => LocalCache::open(&folder, size),

@@ -1,6 +1,6 @@
 //! `lowtide.Tokens` and `lowtide.tokens`.
 
-use crate::argument::{self, Flag, Name, Word};
+use crate::argument::{self, Flag, Name, Word, shown};
 use crate::array::{identity, warn_unguarded, whole};
 use crate::batch::{self, Out};
 use crate::error::{raise, unlocked};
@@ -424,7 +424,15 @@ impl Tokens {
     ///     >>> lowtide.tokens("train.bin").text(0, tokenizer="gpt2")[:9]
     ///     '!prise ps'
     #[pyo3(signature = (number, tokenizer=None))]
-    fn text(&self, py: Python<'_>, number: i64, tokenizer: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    fn text(
+        &self,
+        py: Python<'_>,
+        number: &Bound<'_, PyAny>,
+        tokenizer: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<String> {
+        let Ok(number) = number.extract() else {
+            return Err(PyTypeError::new_err(format!("number={} is not one of a document", shown(number)?)));
+        };
         let tokenizer = tokenizer.map(prepare::named).transpose()?;
         self.text.document(py, &self.inner, number, tokenizer.as_deref())
     }

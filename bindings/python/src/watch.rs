@@ -4,10 +4,11 @@
 //! view are Python there.
 
 use crate::error::raise;
+use crate::number::Real;
+use crate::{argument, budget};
 use lowtide::meter::{Files, Interval, Meter, Recording, Root};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,14 +23,7 @@ impl Watching {
     #[new]
     #[pyo3(signature = (files, interval=None))]
     fn new(py: Python<'_>, files: Vec<String>, interval: Option<f64>) -> PyResult<Self> {
-        let interval = match interval.map(Duration::try_from_secs_f64) {
-            None => Interval::Auto,
-            Some(Ok(every)) if every >= Duration::from_millis(1) => Interval::Every(every),
-            Some(_) => {
-                let hint = "seconds between samples, at least 0.001";
-                return Err(raise(lowtide::Error::argument("interval makes no sense", hint)));
-            }
-        };
+        let interval = interval.map_or(Ok(Interval::Auto), |seconds| every(seconds).map(Interval::Every))?;
         let root = Root::Process(std::process::id());
         let meter = py.detach(|| Meter::start(root, Files::new(&files), interval)).map_err(raise)?;
         Ok(Self { meter: Mutex::new(Some(meter)) })
@@ -66,18 +60,34 @@ impl Recorded {
     }
 
     /// Writes the page to a temporary name, syncs and renames.
-    fn save_html(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn save_html(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<()> {
+        let path = argument::path(path, "path")?;
         py.detach(|| self.0.save_html(&path)).map_err(raise)
     }
 
     /// Writes the JSON likewise.
-    fn save_json(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn save_json(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<()> {
+        let path = argument::path(path, "path")?;
         py.detach(|| self.0.save_json(&path)).map_err(raise)
     }
 }
 
-/// A size such as `"64MiB"` in bytes.
+fn every(seconds: f64) -> PyResult<Duration> {
+    let every = Duration::try_from_secs_f64(seconds).ok();
+    every.filter(|every| *every >= Duration::from_millis(1)).ok_or_else(|| {
+        let what = format!("interval={seconds} makes no sense");
+        raise(lowtide::Error::argument(what, "seconds between samples, at least 0.001"))
+    })
+}
+
+/// The argument `interval`, in seconds.
 #[pyfunction]
-pub fn parse_size(text: &str) -> PyResult<u64> {
-    lowtide::budget::parse_size(text).map_err(raise)
+pub fn parse_interval(given: Real) -> PyResult<f64> {
+    every(given.named("interval")?).map(|every| every.as_secs_f64())
+}
+
+/// The argument `name`, a size such as `"64MiB"` or a number, in bytes.
+#[pyfunction]
+pub fn parse_size(given: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
+    budget::size(given, name)
 }

@@ -10,7 +10,6 @@ use lowtide::order::Cut;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::path::PathBuf;
 
 /// Several arrays with the same rows, as `lowtide.zip` makes it: their chunks come together, as tuples.
 ///
@@ -272,7 +271,7 @@ impl Zip {
         blocks: Option<&Bound<'_, PyAny>>,
         with_rows: Flag,
         drop_last: Flag,
-        scratch: Option<PathBuf>,
+        scratch: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Chunks> {
         let py = slf.py();
         let shuffle =

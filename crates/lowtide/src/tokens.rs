@@ -111,7 +111,9 @@ impl TokenOptions {
         let manifest = &prepared.manifest;
         self.end_of_text = self.end_of_text.or(manifest.tokenizer.end_of_text);
         // The other dialects say it themselves.
-        if self.files.dialect.is_none() && manifest.dialect()? == Dialect::NanoGpt {
+        let dialect = manifest.dialect()?;
+        if self.files.dialect.is_none() && dialect.is_bare() {
+            self.files.dialect = Some(dialect);
             let said = manifest.dtype.parse()?;
             match self.files.dtype.replace(said) {
                 Some(wished) if wished != said => {
@@ -130,9 +132,10 @@ impl TokenOptions {
         names.iter().try_for_each(|name| self.wish.access.fits(is_url(name)))?;
         let storage = self.files.storage.get_or_insert_default().clone();
         let prepared = Prepared::find(&mut names, self.split.as_deref(), &storage)?;
+        let insisted = self.files.dialect; // on another reading than the manifest's, perhaps
         prepared.as_ref().map_or(Ok(()), |prepared| self.prepared(prepared))?;
         let found = find_tokens(&names, &self.files)?;
-        if let (Some(prepared), None) = (&prepared, self.files.dialect) {
+        if let (Some(prepared), None) = (&prepared, insisted) {
             prepared.check_sizes(&found.files)?;
         }
         let too_many = || Error::argument("the files together have more tokens than 63 bits can count", "");

@@ -1,4 +1,4 @@
-"""What the helpers for torch are given: another kind of object is refused under the argument's name.
+"""What ``lowtide.watch`` and the helpers for torch are given: another kind is refused by its argument's name.
 
 A path has a length, and a NumPy array can be indexed: they would fail later, and about something else.
 """
@@ -6,6 +6,7 @@ A path has a length, and a NumPy array can be indexed: they would fail later, an
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 from lowtide._lowtide import Array, Tokens, Zip
@@ -28,15 +29,31 @@ def check_rows(rows: Any) -> None:
         )
 
 
-def check_draw(tokens: Any, batch_size: Any) -> None:
-    """Refuse what ``get_batch`` cannot draw from, or not so often."""
-    check_tokens(tokens)
+def whole(number: Any, name: str) -> int:
+    """Give the whole number that is the argument ``name``."""
     try:
-        number = operator.index(batch_size)
+        return operator.index(number)
     except TypeError:
-        raise TypeError(f"batch_size={batch_size!r} must be a whole number") from None
+        raise TypeError(f"{name}={number!r} must be a whole number") from None
+
+
+def check_draw(tokens: Any, batch_size: Any, block_size: Any) -> None:
+    """Refuse what ``get_batch`` cannot draw from, or not so often, or not so much."""
+    check_tokens(tokens)
+    number = whole(batch_size, "batch_size")
+    whole(block_size, "block_size")
     if number < 1:
         raise ValueError(f"batch_size is {number}\nhint: a batch has one window or more")
+
+
+def names(files: Any) -> list[str]:
+    """Give the names of the files to watch: of one, or of several."""
+    try:
+        return [
+            os.fsdecode(file) for file in ([files] if isinstance(files, str | bytes | os.PathLike) else files)
+        ]
+    except TypeError:
+        raise TypeError(f"files={files!r} must be a path or a list of paths") from None
 
 
 def _hint(given: Any) -> str:

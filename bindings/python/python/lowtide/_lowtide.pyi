@@ -47,6 +47,7 @@ __all__ = [
     "create",
     "main",
     "open",
+    "parse_interval",
     "parse_size",
     "prepare",
     "release",
@@ -736,6 +737,19 @@ class Chunks(Generic[_Step]):
         It is a ratio of standard deviations, against a perfect shuffle: 1.0 is perfect, and an exact shuffle
         is.
         """
+    def close(self) -> None:
+        """Lets go of what was read ahead, and of the space in `scratch`, at once.
+
+        It stands where it stood: going on is fine, and reads, or sorts, the rest again. Dropping it
+        lets go, too.
+
+        Examples:
+            >>> it = lowtide.open("rows.npy").shuffled(256, seed=0, scratch=".")
+            >>> chunk = next(it)
+            >>> it.close()
+            >>> it.state_dict()["position"]
+            256
+        """
     def state_dict(self) -> _State:
         """Says where the pass stands, as the caller saw it; what is only read ahead does not count.
 
@@ -1213,7 +1227,7 @@ class Prepared:
         """NumPy's dtype of a token in the files."""
     @property
     def format(self) -> str:
-        """The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove" or "npy"."""
+        """The dialect of the files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw"."""
 
 @final
 class Verified:
@@ -1859,15 +1873,18 @@ def open(
         (1000, 128)
     """
 
-def parse_size(text: str) -> int:
-    """A size such as `"64MiB"` in bytes."""
+def parse_interval(given: float) -> float:
+    """The argument `interval`, in seconds."""
+
+def parse_size(given: _Size, name: str) -> int:
+    """The argument `name`, a size such as `"64MiB"` or a number, in bytes."""
 
 def prepare(
     inputs: _Path | Sequence[_Path],
     output: _Path,
     *,
     tokenizer: str | PathLike[str] = "gpt2",
-    format: Literal["nanogpt", "llmc", "megatron", "datatrove", "npy"] = "nanogpt",
+    format: _Format = "nanogpt",
     val: float = 0.0,
     seed: int = 0,
     shard_tokens: int | str | None = None,
@@ -1898,7 +1915,7 @@ def prepare(
             files are made in `work`, and sent when all of them are whole, the manifest last.
         tokenizer: "gpt2", "cl100k_base", "o200k_base", ..., "bytes", "chars", or the path of a Hugging Face
             tokenizer.json.
-        format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
+        format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
         val: The share of documents for validation, such as 0.0005.
         seed: Which documents are for validation.
         shard_tokens: Ends a shard with the document that reaches this many tokens: a number, or "100M".
@@ -2144,7 +2161,7 @@ def convert(
     dtype: DTypeLike | None = None,
     byte_order: Literal["little", "big", "native"] | None = None,
     order: Literal["C", "F"] | None = None,
-    format: Literal["nanogpt", "llmc", "megatron", "datatrove", "npy"] | None = None,
+    format: _Format | None = None,
     end_of_text: int | None = None,
     shard_tokens: int | str | None = None,
     lossy: bool = False,
@@ -2176,8 +2193,8 @@ def convert(
             3.5 and 300.0 are errors.
         byte_order: "little", "big" or "native"; that of the dtype if not given.
         order: "C", or "F" for Fortran order; the input's if not given, and "C" for files without a header.
-        format: Makes token files: "nanogpt", "llmc", "megatron", "datatrove" or "npy". Documents are kept;
-            where the new format has no index of them, `end_of_text` stands between them.
+        format: Makes token files: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
+            Documents are kept; where the new format has no index of them, `end_of_text` stands between them.
         end_of_text: The token between documents, for files without an index of them. A prepared folder knows.
         shard_tokens: A file of tokens ends with the document that reaches this: a number, or "100M".
         lossy: Lets be lost what the output cannot hold: values become what `astype` makes of them.
@@ -2230,7 +2247,7 @@ def verify(
     *,
     vocab: int | None = None,
     dtype: DTypeLike | None = None,
-    shape: Sequence[int] | None = None,
+    shape: int | Sequence[int] | None = None,
     format: str | None = None,
     budget: _Size | Budget | None = None,
     progress: Callable[[int, int], object] | None = None,

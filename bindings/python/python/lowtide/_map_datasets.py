@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from lowtide._arguments import check_rows, check_tokens
+from lowtide._arguments import check_rows, check_tokens, whole
 from lowtide._lowtide import Zip
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class WindowDataset(Dataset[Any]):
         if items not in ("pairs", "transformers"):
             raise ValueError(f'items={items!r} is not known\nhint: one of "pairs", "transformers"')
         self.tokens = tokens
-        self.block_size = operator.index(block_size)
+        self.block_size = whole(block_size, "block_size")
         self._items = items
         if self.block_size < 1:
             raise ValueError(f"block_size is {block_size}\nhint: a window has one token or more")

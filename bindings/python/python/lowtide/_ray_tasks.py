@@ -58,7 +58,7 @@ def prepare(
     output: _Path,
     *,
     tokenizer: str | PathLike[str] = "gpt2",
-    format: Literal["nanogpt", "llmc", "megatron", "datatrove", "npy"] = "nanogpt",
+    format: Literal["nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo", "raw"] = "nanogpt",
     val: float = 0.0,
     seed: int = 0,
     shard_tokens: int | str | None = None,
@@ -90,7 +90,7 @@ def prepare(
             to one machine only, and is refused.
         output: The folder to write into; it is made, if need be.
         tokenizer: As for ``lowtide.prepare``. For "chars" the driver reads all inputs once, first.
-        format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove" or "npy".
+        format: Which files to write: "nanogpt", "llmc", "megatron", "datatrove", "npy", "olmo" or "raw".
         val: The share of documents for validation.
         seed: Which documents are for validation.
         shard_tokens: Ends a shard with the document that reaches this many tokens: a number, or "100M".
@@ -142,7 +142,7 @@ def prepare(
         shuffle_documents=shuffle_documents,
         budget=budget,
         cache=cache,
-        part_bytes=parse_size(part_bytes) if isinstance(part_bytes, str) else part_bytes,
+        part_bytes=None if part_bytes is None else parse_size(part_bytes, "part_bytes"),
         progress=progress,
     )
     try:

@@ -30,6 +30,8 @@ def reduce(
     array: Array, name: str, axis: Axis, dtype: Any, out: Any, keepdims: bool, ddof: float | None
 ) -> Any:
     """Give what NumPy's method of this name gives."""
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out={out!r} must be an array")
     words: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
     if ddof is not None:
         words["ddof"] = ddof

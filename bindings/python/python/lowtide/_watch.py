@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from lowtide import _lowtide
+from lowtide._arguments import names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,7 +108,7 @@ class Report:
         """
         if path is None:
             return self._recording.html()
-        self._recording.save_html(os.fspath(path))
+        self._recording.save_html(path)
         return None
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str | None:
@@ -131,7 +132,7 @@ class Report:
         """
         if path is None:
             return self._recording.json()
-        self._recording.save_json(os.fspath(path))
+        self._recording.save_json(path)
         return None
 
     def __repr__(self) -> str:
@@ -197,9 +198,8 @@ class Watch:
 
     def __init__(self, files: Paths, interval: float | None, tolerance: str | int | None) -> None:
         """Take the arguments of :func:`watch`."""
-        names = [files] if isinstance(files, str | os.PathLike) else files
-        self._files = [os.fspath(name) for name in names]
-        self._interval = interval
+        self._files = names(files)
+        self._interval = None if interval is None else _lowtide.parse_interval(interval)
         self.tolerance = tolerance
         self._meter: _lowtide.Meter | None = None
         self._report: Report | None = None
@@ -218,7 +218,7 @@ class Watch:
 
     @tolerance.setter
     def tolerance(self, size: str | int | None) -> None:
-        self._tolerance = _lowtide.parse_size(size) if isinstance(size, str) else size
+        self._tolerance = None if size is None else _lowtide.parse_size(size, "tolerance")
 
     def __repr__(self) -> str:
         files = ", ".join(self._files) or "no files"
@@ -314,6 +314,7 @@ def watch(files: Any = "auto", *, interval: float | None = None, tolerance: str 
 
     Raises:
         ValueError: The size or the interval makes no sense.
+        TypeError: They are no numbers, or the files are not named by paths.
 
     >>> import lowtide, time
     >>> held = []

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 import pickle
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.context import DataContext
 from ray.data.datasource import Datasource, ReadTask
 
+from lowtide._arguments import whole
 from lowtide._lowtide import Array, Budget, Tokens
 from lowtide._lowtide import open as _open
 from lowtide._lowtide import tokens as _tokens
@@ -198,7 +198,7 @@ def read_tokens(
     settings = {"split": split, "dtype": file_dtype, "format": format, "budget": budget}
     given = _given(settings, access, cache)
     stream = _unless_given(path, given) if isinstance(path, Tokens) else _tokens(path, **given)
-    size = operator.index(block_size)
+    size = whole(block_size, "block_size")
     if size < 1:
         raise ValueError(f"block_size is {size}\nhint: a window has one token or more")
     count = (len(stream) - 1) // size

@@ -72,9 +72,14 @@ def get_batch(
     >>> x.shape, x.dtype
     (torch.Size([12, 1024]), torch.int64)
     """
-    # Nearly all calls are right: two looks at types, and no call of a function.
-    if type(tokens) is not Tokens or type(batch_size) is not int or batch_size < 1:
-        check_draw(tokens, batch_size)
+    # Nearly all calls are right: three looks at types, and no call of a function.
+    if (
+        type(tokens) is not Tokens
+        or type(batch_size) is not int
+        or type(block_size) is not int
+        or batch_size < 1
+    ):
+        check_draw(tokens, batch_size, block_size)
     if device != "cpu":  # most are, and asking torch what a word means takes as long as reading a window
         device = torch.device(device)
     length = len(tokens)
