@@ -282,6 +282,20 @@ def test_a_forgotten_append_is_not_called_a_file_that_was_not_made(tmp_path):
     assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
 
 
+def test_a_folder_that_is_called_otherwise_takes_its_file_along(tmp_path):
+    (tmp_path / "run1").mkdir()
+    (tmp_path / "current").symlink_to("run1")
+    np.save(tmp_path / "run1" / "a.npy", np.arange(3))
+    with lowtide.append(tmp_path / "current" / "a.npy") as w:
+        w.append(np.arange(3))
+        (tmp_path / "current").unlink()
+        w.flush()
+        (tmp_path / "run1").rename(tmp_path / "run2")
+        w.append(np.arange(2))
+    assert np.load(tmp_path / "run2" / "a.npy").tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert names(tmp_path / "run2") == ["a.npy"]
+
+
 @pytest.mark.parametrize("end", ["close", "flush"])
 def test_rows_for_a_file_that_lost_its_name_are_not_lost_silently(tmp_path, end):
     path = tmp_path / "a.npy"

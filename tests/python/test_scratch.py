@@ -269,6 +269,7 @@ def test_closed_it_gives_its_space_back_and_goes_on(rows, disk):
         it.close()
         assert scratch_files(disk) == []
         assert it.state_dict() == state
+        assert it.why.count("the next epoch is sorted") == 0
         rest = list(it)
         assert len(rest) == len(want) - 1
         assert all((one == other).all() for one, other in zip(rest, want[1:], strict=True))

@@ -52,16 +52,17 @@ def test_a_file_that_cannot_be_opened_keeps_nobody_from_the_others(tmp_path):
     whole = (tmp_path / "well.npy").read_bytes()
     (tmp_path / "cut.npy").write_bytes(whole[:-1])
     (tmp_path / "long.npy").write_bytes(whole + b"x")
-    names = ["cut.npy", "missing.npy", "well.npy", "long.npy"]
+    (tmp_path / "empty").mkdir()
+    names = ["cut.npy", "missing.npy", "empty", "well.npy", "long.npy"]
     said = subprocess.run([*COMMAND, *names], capture_output=True, text=True, cwd=tmp_path)
     assert said.returncode == 1
     assert "well.npy: well" in said.stdout
-    for name in ("cut.npy: at byte 128", "missing.npy: cannot open", "long.npy: at byte 6128"):
+    for name in ("cut.npy: at byte 128", "missing.npy: cannot open", "in this folder", "long.npy: at byte 6128"):
         assert name in said.stderr
     said = subprocess.run([*COMMAND, *names, "--json"], capture_output=True, text=True, cwd=tmp_path)
     answers = json.loads(said.stdout)
     assert (said.returncode, [answer["path"] for answer in answers]) == (1, names)
-    assert [len(answer["findings"]) for answer in answers] == [1, 1, 0, 1]
+    assert [len(answer["findings"]) for answer in answers] == [1, 1, 1, 0, 1]
     assert "at byte 128" in answers[0]["findings"][0]["what"]
 
 

@@ -150,6 +150,8 @@ def test_misuse_is_said():
             lowtide.watch(interval=interval)
     with pytest.raises(ValueError, match="size"):
         lowtide.watch(tolerance="a lot")
+    for nothing in (0, "0"):
+        assert lowtide.watch(files=(), tolerance=nothing)(len)("abc") == 3
 
 
 def test_watches_may_be_nested_and_run_in_threads():

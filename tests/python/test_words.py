@@ -197,7 +197,6 @@ def test_sizes_that_are_none_are_named(opened, tmp_path):
         ("budget", lambda size: lowtide.create(nothing, "f4", (5,), budget=size)),
         ("budget", lambda size: lowtide.convert(nothing, tmp_path / "out", budget=size)),
         ("limit", lowtide.Budget),
-        ("tolerance", lambda size: lowtide.watch(tolerance=size)),
     ]:
         for wrong in (-1, 2**70, np.int64(-7)):
             says = rf"^{name} is {int(wrong)}: it must be a whole number from 1 to 2\*\*64 - 1$"
@@ -209,6 +208,12 @@ def test_sizes_that_are_none_are_named(opened, tmp_path):
             says = f"^{name}={re.escape(repr(wrong))} is not a size\nhint: a number of bytes or a text"
             with pytest.raises(TypeError, match=says):
                 call(wrong)
+
+
+def test_a_tolerance_may_be_nothing_but_not_less():
+    for wrong in (-1, 2**70):
+        with pytest.raises(ValueError, match=rf"^tolerance is {wrong}: it must be a whole number from 0 to "):
+            lowtide.watch(tolerance=wrong)
 
 
 def test_paths_that_are_none_are_named(opened, tmp_path):

@@ -58,15 +58,15 @@ impl Budget {
     }
 }
 
-/// The argument `name`: a number of bytes, or a text such as `"64MiB"`.
-pub fn size(given: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
+/// The argument `name`: a number of bytes, `least` or more, or a text such as `"64MiB"`.
+pub fn size(given: &Bound<'_, PyAny>, name: &str, least: u64) -> PyResult<u64> {
     if let Ok(text) = given.extract::<String>() {
         // The message begins with the text in quotes.
         let named = |error| PyValueError::new_err(format!("{name}={error}"));
         return lowtide::budget::parse_size(&text).map_err(named);
     }
     let number: Number = given.extract()?;
-    number.named(given.py(), name, 1).or_else(|error| {
+    number.named(given.py(), name, least).or_else(|error| {
         // A number that is too small or too large has its words.
         if error.is_instance_of::<PyValueError>(given.py()) {
             return Err(error);
@@ -84,5 +84,5 @@ pub fn argument(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<lowtide::Bu
     if let Ok(shared) = given.cast::<Budget>() {
         return Ok(Some(shared.get().0.clone()));
     }
-    lowtide::Budget::new(size(given, "budget")?).map(Some).map_err(raise)
+    lowtide::Budget::new(size(given, "budget", 1)?).map(Some).map_err(raise)
 }

@@ -368,7 +368,7 @@ impl Chunks {
     /// Lets go of what was read ahead, and of the space in `scratch`, at once.
     ///
     /// It stands where it stood: going on is fine, and reads, or sorts, the rest again. Dropping it
-    /// lets go, too.
+    /// lets go, too, and so does a generator that is left in the middle of `yield from` it.
     ///
     /// Examples:
     ///     >>> it = lowtide.open("rows.npy").shuffled(256, seed=0, scratch=".")

@@ -113,7 +113,7 @@ pub fn through(
         };
     };
     let folder = crate::argument::path(folder, LOCAL_CACHE)?;
-    let size = size.map(|size| crate::budget::size(size, LOCAL_CACHE_SIZE)).transpose()?;
+    let size = size.map(|size| crate::budget::size(size, LOCAL_CACHE_SIZE, 1)).transpose()?;
     let cache = py.detach(|| match size {
         Some(size) => LocalCache::open(&folder, size),
         None => LocalCache::open_existing(&folder),

@@ -88,6 +88,7 @@ pub fn parse_interval(given: Real) -> PyResult<f64> {
 
 /// The argument `name`, a size such as `"64MiB"` or a number, in bytes.
 #[pyfunction]
-pub fn parse_size(given: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
-    budget::size(given, name)
+#[pyo3(signature = (given, name, least=1))]
+pub fn parse_size(given: &Bound<'_, PyAny>, name: &str, least: u64) -> PyResult<u64> {
+    budget::size(given, name, least)
 }

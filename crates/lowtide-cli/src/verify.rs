@@ -65,10 +65,10 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         drop(line);
         let verified = match verified {
             Ok(verified) => verified,
-            // A wrong call, or Ctrl-C, is about all of it; what cannot be opened is about this path, and others follow.
-            Err(error @ (Error::Argument { .. } | Error::Budget { .. } | Error::Interrupted)) => {
-                return Err(error.into());
-            }
+            // Too little memory, or Ctrl-C, is about all of it; what cannot be opened is about this path, and others follow.
+            // With one path alone, an argument that does not fit it is a wrong call.
+            Err(error @ (Error::Budget { .. } | Error::Interrupted)) => return Err(error.into()),
+            Err(error @ Error::Argument { .. }) if args.paths.len() == 1 => return Err(error.into()),
             Err(error) => {
                 well = false;
                 let error = error.at(Door::Shell).to_string();

@@ -741,7 +741,7 @@ class Chunks(Generic[_Step]):
         """Lets go of what was read ahead, and of the space in `scratch`, at once.
 
         It stands where it stood: going on is fine, and reads, or sorts, the rest again. Dropping it
-        lets go, too.
+        lets go, too, and so does a generator that is left in the middle of `yield from` it.
 
         Examples:
             >>> it = lowtide.open("rows.npy").shuffled(256, seed=0, scratch=".")
@@ -1876,7 +1876,7 @@ def open(
 def parse_interval(given: float) -> float:
     """The argument `interval`, in seconds."""
 
-def parse_size(given: _Size, name: str) -> int:
+def parse_size(given: _Size, name: str, least: int = 1) -> int:
     """The argument `name`, a size such as `"64MiB"` or a number, in bytes."""
 
 def prepare(

@@ -218,7 +218,7 @@ class Watch:
 
     @tolerance.setter
     def tolerance(self, size: str | int | None) -> None:
-        self._tolerance = None if size is None else _lowtide.parse_size(size, "tolerance")
+        self._tolerance = None if size is None else _lowtide.parse_size(size, "tolerance", 0)
 
     def __repr__(self) -> str:
         files = ", ".join(self._files) or "no files"

@@ -265,23 +265,26 @@ class Pass(threading.Thread):
 def first_run():
     """Go through a small file: pages of the code itself are mapped by then, and not counted as the file's."""
     ways = ("map", "remap", "advise", "read", "direct") if way == "auto" or way in FAR else (way,)
-    # A budget that is too small is spoken of by the run that counts.
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(MemoryError):
+    # What is wrong with it (a budget that is too small, a folder for temporary files that is not there or cannot do
+    # this way) is spoken of by the run that counts, if it is wrong there, too.
+    with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
         small = os.path.join(folder, "small.bin")
         np.arange(1 << 16, dtype="<u2").tofile(small)
         for access in ways:
-            if way in ("memmap", "recreate"):
-                np.memmap(small, "<u2", "r")[::64].astype(np.int64).sum()
-            elif job["unit"] == "rows":
-                rows = lowtide.open(small, dtype="<u2", shape=(-1, 64), access=access, budget=job["budget"])
-                sum(
-                    len(chunk)
-                    for it in (rows.shuffled(64, rank=0, world_size=1), rows.chunks(64))
-                    for chunk in it
-                )
-            else:
-                tokens = lowtide.tokens(small, dtype="<u2", access=access, budget=job["budget"])
-                sum(len(x) for x, _ in tokens.loader(4, 64, rank=0, world_size=1))
+            with contextlib.suppress(Exception):
+                read_once(small, access)
+
+
+def read_once(small, access):
+    """Go through a file of two-byte numbers in this way."""
+    if way in ("memmap", "recreate"):
+        np.memmap(small, "<u2", "r")[::64].astype(np.int64).sum()
+    elif job["unit"] == "rows":
+        rows = lowtide.open(small, dtype="<u2", shape=(-1, 64), access=access, budget=job["budget"])
+        sum(len(chunk) for it in (rows.shuffled(64, rank=0, world_size=1), rows.chunks(64)) for chunk in it)
+    else:
+        tokens = lowtide.tokens(small, dtype="<u2", access=access, budget=job["budget"])
+        sum(len(x) for x, _ in tokens.loader(4, 64, rank=0, world_size=1))
 
 
 if job["unit"] == "rows":

@@ -7,8 +7,8 @@
 use super::lane::{Asked, Lane};
 use super::plan::{Extent, extents, is_sorted, next_call, parts, ranges};
 use super::shares;
-use super::tactics::{self, Gap, Tactics};
-use super::tuning::{ASK, CALL, FAR, FEW, PIECE, PIECE_WARM, SCRATCH_WARM};
+use super::tactics::{self, Gap, Reach, Tactics};
+use super::tuning::{ASK, FAR, FEW, PIECE, PIECE_WARM, SCRATCH_WARM};
 use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
@@ -90,7 +90,7 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
             far,
             ahead: Asked::Now,
             scratch: None,
-            most: CALL.0 / 16,
+            reach: lane.reach(),
             asked: Instant::now(),
         };
         while let Some(mut part) = next() {
@@ -115,6 +115,7 @@ pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
                 return;
             }
         }
+        lane.reached(hand.reach);
     });
     let (done, requests, bytes, answer) = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
     answer?;
@@ -159,8 +160,7 @@ struct Hand<'l> {
     /// Whether the disk was asked for the call that comes next.
     ahead: Asked,
     scratch: Option<Block>,
-    /// Requests in a call. 4,096 cold faults can take a minute: calls grow only while they are short.
-    most: usize,
+    reach: Reach,
     /// When somebody was last asked whether to go on.
     asked: Instant,
 }
@@ -190,7 +190,7 @@ impl Hand<'_> {
         let mut scratch = self.scratch.take();
         let room = scratch.as_deref().map_or(0, <[u8]>::len);
         let (mut done, mut sum) = (0, (0, 0));
-        let mut call = next_call(&self.nature, reads, cost, self.most, room);
+        let mut call = next_call(&self.nature, reads, cost, self.reach.most(), room);
         let first = self.coming(&call);
         if !first.is_empty() {
             self.lane.read(&mut [], How { coming: &first, ..How::default() }, Asked::Now)?;
@@ -199,17 +199,14 @@ impl Hand<'_> {
         while done < reads.len() {
             let rest = &mut reads[done..];
             let size = call.last().map_or(rest.len(), |last| last.reads.end);
-            let next = next_call(&self.nature, &rest[size..], cost, self.most, room);
+            let next = next_call(&self.nature, &rest[size..], cost, self.reach.most(), room);
             let started = self.lane.now();
-            sum = call.iter().fold(sum, |(n, bytes), extent| (n + 1, bytes + extent.len()));
+            let (requests, bytes) = (call.len(), call.iter().map(Extent::len).sum::<usize>());
+            sum = (sum.0 + requests, sum.1 + bytes);
             self.fetch_call(scratch.as_deref_mut().unwrap_or_default(), rest, &call, &next)?;
             done += size;
             call = next;
-            match self.lane.now().saturating_sub(started) {
-                took if took < ASK / 4 => self.most = (self.most * 2).min(CALL.0),
-                took if took > ASK => self.most = (self.most / 2).max(1),
-                _ => {}
-            }
+            self.reach.took((requests, bytes), self.lane.now().saturating_sub(started));
             if self.asked.elapsed() >= ASK {
                 interrupt()?;
                 self.asked = Instant::now();

@@ -1,11 +1,12 @@
 //! A store, and what was learned of it.
 
 use super::seen::Costs;
+use super::tactics::Reach;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::store::{AsType, Casting, Cost, How, Nature, Read, Report, Store};
 use crate::sys::{self, Warmth};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -48,24 +49,37 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(crate) struct Lane {
     store: Arc<dyn Store>,
-    /// What reads cost whatever happens: those of a map, of bytes held in memory.
-    fixed: Option<Cost>,
-    /// Whether the store measures by itself what they cost, as long as it has requests of its own to make.
-    measures: bool,
+    price: Price,
     /// What was learned; nothing while the store measures by itself.
     costs: Mutex<Option<Costs>>,
+    /// Bytes of a call, as the last ones came to.
+    call: AtomicUsize,
     clock: Clock,
     /// Where elements are converted: the store of what is in the file.
     raw: Option<(AsType, Arc<dyn Store>)>,
 }
 
+/// Who knows what reads cost.
+#[derive(Clone, Copy, Debug)]
+enum Price {
+    /// They cost that whatever happens: those of a map, of bytes held in memory.
+    Fixed(Cost),
+    /// They are measured here, and that is to be expected at first.
+    Learned(Cost),
+    /// The store measures by itself, as long as it has requests of its own to make.
+    Told,
+}
+
 impl Lane {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let Nature { prior, learns, extent, .. } = store.nature();
-        let measures = extent.is_some();
-        let fixed = (!learns && !measures).then_some(prior);
-        let costs = Mutex::new((!measures).then(|| Costs::new(prior)));
-        Self { store, fixed, measures, costs, clock, raw: None }
+        let price = match (extent, learns) {
+            (Some(_), _) => Price::Told,
+            (None, true) => Price::Learned(prior),
+            (None, false) => Price::Fixed(prior),
+        };
+        let costs = Mutex::new(extent.is_none().then(|| Costs::new(prior)));
+        Self { store, price, costs, call: AtomicUsize::new(Reach::LEAST), clock, raw: None }
     }
 
     /// A way to its elements as another type.
@@ -87,17 +101,17 @@ impl Lane {
 
     /// What reads cost now.
     pub(crate) fn cost(&self) -> Cost {
-        if let Some(fixed) = self.fixed {
-            return fixed;
-        }
-        if self.measures
-            && let Nature { prior, extent: Some(_), .. } = self.store.nature()
-        {
-            return prior;
-        }
-        // Where a store has measured them until now, its reads come from a disk by now.
-        let begin = || Costs::new(self.store.nature().prior);
-        sys::locked(&self.costs, |costs| costs.get_or_insert_with(begin).now())
+        let prior = match self.price {
+            Price::Fixed(cost) => return cost,
+            Price::Learned(prior) => prior,
+            // Asked before the lock: a store has one of its own.
+            Price::Told => match self.store.nature() {
+                Nature { prior, extent: Some(_), .. } => return prior,
+                // Its reads come from a disk by now.
+                Nature { prior, .. } => prior,
+            },
+        };
+        sys::locked(&self.costs, |costs| costs.get_or_insert_with(|| Costs::new(prior)).now())
     }
 
     /// About how much of the bytes a disk has to be asked for.
@@ -107,6 +121,16 @@ impl Lane {
 
     pub(crate) fn now(&self) -> Duration {
         self.clock.now()
+    }
+
+    /// How much to ask for at once, at first.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach::new(self.call.load(Ordering::Relaxed))
+    }
+
+    /// Remembers how much was asked for at once in the end.
+    pub(crate) fn reached(&self, reach: Reach) {
+        self.call.store(reach.most().1, Ordering::Relaxed);
     }
 
     /// Reads, and remembers what is reported: of reads that a disk was asked for ahead of time, by their rate.

@@ -3,7 +3,7 @@
 //! In: reads in any order, each with its place in somebody's buffer. They are sorted by offset, and neighbours
 //! are merged while reading the gap between them is cheaper than one more request, by what requests cost.
 
-use super::tuning::{CALL, CAP, CAP_WARM, PIECE, SCATTER, SCRATCH_WARM};
+use super::tuning::{CAP, CAP_WARM, SCATTER, SCRATCH_WARM};
 pub use crate::store::Extent;
 use crate::store::{Cost, Nature, Read};
 use std::ops::Range;
@@ -147,11 +147,10 @@ pub(crate) fn next_call(
     nature: &Nature,
     rest: &[Read<'_>],
     cost: Cost,
-    most: usize,
+    (most, largest): (usize, usize),
     room: usize,
 ) -> Vec<Extent> {
-    // Bytes shrink with the requests: sixteen threads of 32 MiB each took seconds on a busy machine.
-    let (largest, mut bytes, mut scratch) = ((CALL.1 / CALL.0 * most).max(PIECE), 0, 0);
+    let (mut bytes, mut scratch) = (0, 0);
     let mut call = Vec::new();
     for mut extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
         if extent.is_merged() {

@@ -2,9 +2,10 @@
 //!
 //! They are asked again for every call, so that a file which warms up in the middle of a group is noticed.
 
-use super::tuning::{ALONE, LONG, MANY, PARTS, SCRATCH_COLD, TOUCH};
+use super::tuning::{ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WORTH_WAITING};
 use crate::store::{Cost, Manner, Nature};
 use std::ops::Range;
+use std::time::Duration;
 
 /// What the bytes between two reads are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,66 @@ pub(crate) fn threads(nature: &Nature, cost: Cost, requests: usize) -> usize {
         (true, _) => 1,
         (false, true) => nature.waiting,
         (false, false) => nature.hands,
+    }
+}
+
+/// How much belongs in a call. 4,096 cold faults can take a minute, so calls grow while they are short; and beyond that
+/// where larger ones bring more in the same time, because each waits for a disk that is far away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    requests: usize,
+    bytes: usize,
+    /// Bytes a second from which on a call that is not short is worth its size.
+    worth: f64,
+}
+
+impl Reach {
+    /// With so many requests every fetch begins, whatever those before it came to: others may be shorter, or cold.
+    const FEW: usize = CALL.0 / 16;
+    /// Bytes shrink with the requests: sixteen threads of 32 MiB each took seconds on a busy machine.
+    pub(crate) const LEAST: usize = CALL.1 / 16;
+
+    /// Calls of so many bytes at first: as those before them came to.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { requests: Self::FEW, bytes, worth: 0.0 }
+    }
+
+    /// Requests and bytes in the next call, at most.
+    pub(crate) fn most(self) -> (usize, usize) {
+        (self.requests, self.bytes)
+    }
+
+    /// Takes into account how long a call of so many requests and bytes took.
+    pub(crate) fn took(&mut self, (requests, bytes): (usize, usize), took: Duration) {
+        let rate = bytes as f64 / took.as_secs_f64().max(1e-9);
+        // A call that was smaller anyway, the last of many, says nothing about larger ones.
+        let full = (requests * 2 > self.requests, bytes * 2 > self.bytes);
+        let judged = full.0 || full.1;
+        match took {
+            _ if took > ASK => self.shrink(),
+            _ if judged && took < ASK / 4 => self.grow(full),
+            _ if judged && rate > self.worth => {
+                self.grow(full);
+                self.worth = rate * WORTH_WAITING;
+            }
+            // That it became larger has brought nothing: back, and no more of it.
+            _ if judged && self.worth.is_finite() && self.bytes < CALL.1 => self.shrink(),
+            _ => {}
+        }
+    }
+
+    fn grow(&mut self, (requests, bytes): (bool, bool)) {
+        if requests {
+            self.requests = (self.requests * 2).min(CALL.0);
+        }
+        if bytes {
+            self.bytes = (self.bytes * 2).min(CALL.1);
+        }
+    }
+
+    fn shrink(&mut self) {
+        (self.requests, self.bytes) = ((self.requests / 2).max(1), (self.bytes / 2).max(PIECE));
+        self.worth = f64::INFINITY;
     }
 }
 
@@ -107,6 +168,31 @@ mod tests {
         keeps: true,
         extent: None,
     };
+
+    /// The bytes of a call once they have settled, of a disk that answers after so long and then brings so many a second.
+    fn settled(latency: Duration, rate: f64) -> usize {
+        let mut reach = Reach::new(Reach::LEAST);
+        for _ in 0..40 {
+            let (_, bytes) = reach.most();
+            reach.took((bytes >> 20, bytes), latency + Duration::from_secs_f64(bytes as f64 / rate));
+        }
+        reach.most().1
+    }
+
+    #[test]
+    fn calls_grow_where_that_brings_more_and_nowhere_else() {
+        let near = Duration::from_micros(100);
+        assert_eq!(settled(near, 3e9), CALL.1, "short calls grow");
+        assert!(settled(near, 4e8) <= 8 << 20, "calls that only take longer do not");
+        assert!(settled(near, 4e7) <= 2 << 20);
+        assert_eq!(settled(Duration::from_millis(30), 1e9), CALL.1 / 2, "as much as comes within the time");
+        assert_eq!(settled(Duration::from_secs(1), 1e9), PIECE, "somebody looks for signals between calls");
+        let mut reach = Reach::new(Reach::LEAST);
+        (0..40).for_each(|_| reach.took((12, 24 << 10), Duration::from_micros(20)));
+        assert_eq!(reach.most(), (Reach::FEW, Reach::LEAST), "small calls say nothing about large ones");
+        (0..40).for_each(|_| reach.took((reach.most().0, 1 << 20), Duration::from_micros(200)));
+        assert_eq!(reach.most(), (CALL.0, Reach::LEAST), "nor many about long ones");
+    }
 
     #[test]
     fn a_batch_is_one_thread_and_a_sweep_is_many() {

@@ -62,6 +62,9 @@ pub(crate) const CAP: u64 = SCRATCH_WARM as u64 - (8 << 10);
 pub(crate) const CAP_WARM: u64 = 64 << 10;
 /// The most requests in one call to the store, and their bytes: bounds how long nobody looks for a signal.
 pub(crate) const CALL: (usize, usize) = (4096, 32 << 20);
+/// A call of twice the size that is not short has to bring so much more in the same time: from a disk that answers after 30
+/// ms it brings nearly twice as much, from one that is busy all the time as much as before.
+pub(crate) const WORTH_WAITING: f64 = 1.3;
 /// Longer reads are cut: a megabyte from a disk takes a thousand times as long as asking for it.
 pub(crate) const PIECE: usize = 1 << 20;
 /// From memory 20 µs of copying, against 0.3 µs for asking: two threads share a chunk of 2 MiB evenly.

@@ -120,7 +120,7 @@ impl Coming {
     pub(crate) fn go_on_with(&mut self, next: NextEpoch) {
         if let Self::Sorted(sorted) = self {
             sorted.job = next.task().job.clone();
-            let why = sorted.choice.why.clone();
+            let why = sorted.why.clone();
             sorted.gather =
                 Prefetch::new(Gather::new(next.task().clone(), sorted.folder.clone(), why).after(next));
         }
@@ -132,6 +132,7 @@ impl Coming {
         let Self::Sorted(sorted) = self else { return false };
         sorted.ready.clear();
         sorted.begin();
+        sorted.choice.why.clone_from(&sorted.why); // nothing is done beside it now
         true
     }
 
@@ -161,6 +162,8 @@ pub(crate) struct SortedFirst {
     ready: VecDeque<Vec<Block>>,
     gather: Prefetch<Gather>,
     choice: Choice,
+    /// What is done, whatever is done beside it.
+    why: String,
     /// Which part of the budget it reads with.
     reading: Portion,
     next: Option<NextEpoch>,
@@ -175,10 +178,11 @@ impl SortedFirst {
         let job = Arc::new(job);
         let task = Arc::new(Task::new(job.clone(), order, 0, layout));
         scratch::has_room(folder, needs(&task))?;
-        let choice = Choice { why: why(&task, folder, &first), ..first };
+        let why = why(&task, folder, &first);
+        let choice = Choice { why: why.clone(), ..first };
         let (folder, ready) = (folder.to_owned(), VecDeque::new());
-        let gather = Prefetch::new(Gather::new(task, folder.clone(), choice.why.clone()));
-        Ok(Ok(Self { job, folder, taken: 0, ready, gather, choice, reading, next: None }))
+        let gather = Prefetch::new(Gather::new(task, folder.clone(), why.clone()));
+        Ok(Ok(Self { job, folder, taken: 0, ready, gather, choice, why, reading, next: None }))
     }
 
     fn next(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Vec<Block>>> {
@@ -211,7 +215,7 @@ impl SortedFirst {
         self.next = None;
         if let Some((order, layout)) = layout(&self.job, self.taken, self.reading, Portion::All) {
             let task = Arc::new(Task::new(self.job.clone(), order, self.taken, layout));
-            self.gather = Prefetch::new(Gather::new(task, self.folder.clone(), self.choice.why.clone()));
+            self.gather = Prefetch::new(Gather::new(task, self.folder.clone(), self.why.clone()));
         }
     }
 }

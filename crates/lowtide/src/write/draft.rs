@@ -79,6 +79,16 @@ impl Draft {
         &self.file
     }
 
+    /// Whether `file` has the name that this one is to have: asked of the folder, which may be called otherwise by now.
+    ///
+    /// # Errors
+    /// As the system has it, also where nothing has that name.
+    pub(super) fn is_beside(&self, file: &File) -> std::io::Result<bool> {
+        let ours = rustix::fs::fstat(file)?;
+        let named = rustix::fs::statat(&self.folder, &self.name, AtFlags::empty())?;
+        Ok((ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino))
+    }
+
     /// Whether this process began it.
     pub(super) fn is_ours(&self) -> bool {
         self.generation == sys::generation()

@@ -15,7 +15,7 @@ use crate::format::{Container, Layout, npy};
 use crate::options::Existing;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What the mark begins with; the rest is for people.
@@ -121,10 +121,9 @@ impl Home {
 
     /// That a file which grows still has its name: rows in one that was replaced or removed would be nobody's.
     fn has_its_name(&self) -> Result<()> {
-        let Self::Old { file, path, .. } = self else { return Ok(()) };
+        let Self::Old { mark, file, path, .. } = self else { return Ok(()) };
         let cannot = |error| wrong(path, "go on with the file", error);
-        let (ours, named) = (file.metadata().map_err(cannot)?, std::fs::metadata(path).map_err(cannot)?);
-        if (ours.dev(), ours.ino()) == (named.dev(), named.ino()) {
+        if mark.is_beside(file).map_err(cannot)? {
             return Ok(());
         }
         Err(cannot(rustix::io::Errno::STALE.into())
