@@ -156,7 +156,7 @@ def test_every_format_becomes_every_other_and_comes_back(home, old, new, documen
             assert (back / f"train{numbered}.{end}").read_bytes() == (source / f"in.{end}").read_bytes(), name
 
 
-@pytest.mark.parametrize("tokenizer", ["gpt2", "chars"])
+@pytest.mark.parametrize("tokenizer", [pytest.param("gpt2", marks=pytest.mark.heavy), "chars"])
 def test_what_is_converted_is_what_would_have_been_prepared(home, tokenizer):
     tmp_path = home / tokenizer
     tmp_path.mkdir()

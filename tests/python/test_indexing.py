@@ -187,7 +187,7 @@ def test_indexing_is_numpys(folder, every_access, least, same, data, array):
                 assert got.flags.aligned
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data(), array=arrays())
 def test_what_is_not_supported_is_refused_never_wrong(folder, least, same, data, array):
     with on_disk(folder, array, "read", least) as opened:

@@ -177,9 +177,8 @@ def limited(limit):
                 time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    ("access", "chunks"), [("advise", 16), *(pytest.param(a, 49, marks=pytest.mark.heavy) for a in BOUNDED)]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize(("access", "chunks"), [(access, 49) for access in BOUNDED])
 def test_in_a_cgroup_of_a_quarter_of_the_file(rows, take, access, chunks):
     with limited(512 * MIB) as group:
         # A page of the page cache belongs to the group that brought it in: cold, that is this one.

@@ -219,7 +219,7 @@ def test_a_pool_of_processes(save, method, array):
         assert pool.map_async(first_and_last, [a] * 6).get(60) == [want] * 6
 
 
-@pytest.mark.parametrize("forks", [20, pytest.param(200, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("forks", [10, pytest.param(200, marks=pytest.mark.heavy)])
 def test_fork_while_other_threads_read(save, access, least, array, forks):
     """A lock that another thread held at the fork stays locked in the child for ever."""
     a = lowtide.open(save(array), access=access, budget=least)

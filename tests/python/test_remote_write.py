@@ -184,6 +184,7 @@ def test_a_lost_answer_to_the_end(server, bucket):
     assert (bucket / "r.npy").read_bytes() == saved(ROWS)
 
 
+@pytest.mark.heavy  # it waits for ten tries
 def test_a_server_that_goes_on_failing(server, bucket):
     server.fault = lambda method, key, query: 500 if "partNumber" in query else None
     options = {**server.s3, "timeout": "1s"}

@@ -33,7 +33,7 @@ pub struct Budget(pub lowtide::Budget);
 impl Budget {
     #[new]
     fn new(limit: &Bound<'_, PyAny>) -> PyResult<Self> {
-        lowtide::Budget::new(size(limit, "limit")?).map(Self).map_err(raise)
+        lowtide::Budget::new(size(limit, "limit", 1)?).map(Self).map_err(raise)
     }
 
     /// The limit in bytes.
