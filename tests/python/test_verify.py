@@ -57,7 +57,12 @@ def test_a_file_that_cannot_be_opened_keeps_nobody_from_the_others(tmp_path):
     said = subprocess.run([*COMMAND, *names], capture_output=True, text=True, cwd=tmp_path)
     assert said.returncode == 1
     assert "well.npy: well" in said.stdout
-    for name in ("cut.npy: at byte 128", "missing.npy: cannot open", "in this folder", "long.npy: at byte 6128"):
+    for name in (
+        "cut.npy: at byte 128",
+        "missing.npy: cannot open",
+        "in this folder",
+        "long.npy: at byte 6128",
+    ):
         assert name in said.stderr
     said = subprocess.run([*COMMAND, *names, "--json"], capture_output=True, text=True, cwd=tmp_path)
     answers = json.loads(said.stdout)

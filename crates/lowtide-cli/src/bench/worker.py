@@ -265,8 +265,8 @@ class Pass(threading.Thread):
 def first_run():
     """Go through a small file: pages of the code itself are mapped by then, and not counted as the file's."""
     ways = ("map", "remap", "advise", "read", "direct") if way == "auto" or way in FAR else (way,)
-    # What is wrong with it (a budget that is too small, a folder for temporary files that is not there or cannot do
-    # this way) is spoken of by the run that counts, if it is wrong there, too.
+    # What is wrong with it (a budget that is too small, a folder for temporary files that is not there or
+    # cannot do this way) is spoken of by the run that counts, if it is wrong there, too.
     with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
         small = os.path.join(folder, "small.bin")
         np.arange(1 << 16, dtype="<u2").tofile(small)
