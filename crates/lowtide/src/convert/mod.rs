@@ -267,3 +267,6 @@ impl Work<'_> {
         (self.array.path().to_owned(), layout.offset + number(&layout.shape, index) * item)
     }
 }
+
+#[cfg(test)]
+mod tests;

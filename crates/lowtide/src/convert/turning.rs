@@ -8,6 +8,7 @@
 use super::edges::Edges;
 use super::tiles::{self, Cut, Grow, Tile};
 use super::{Loss, PIECE, Work, turn};
+use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::format::Order;
@@ -88,17 +89,30 @@ pub(super) fn turn(
     for _ in 0..PARTS {
         let _ = give_back.send(work.block(most * width)?); // the receiver is here
     }
-    // Whole pages wait in it for others, to be written together.
-    let buffer = Block::counted(array.budget(), (limit / 32).min(BUFFER) / page * page)?;
+    // Both tiles before anything is read: what reads takes what is left, and does with less.
+    let largest = size.iter().product::<usize>() * item;
+    let from = work.block(largest)?;
+    let other = work.block(if size == shape { 0 } else { largest })?;
+    let buffer = buffer(array.budget(), page)?;
     let writing = Writing { first, out: Scattered::new(writer, buffer), edges, shape: shape.clone(), width };
     let mut turning = Turning { work, axes, shape, most, turned, parts, free };
     scope(|scope| {
         // Both channels end with the hand that writes: nobody waits for one that gave up.
         let writing = scope.spawn(move || writing.run(coming, &give_back, interrupt));
-        let turned = turning.tiles(&size, cut, interrupt);
+        let turned = turning.tiles(&size, cut, (from, other), interrupt);
         drop(turning); // no part comes any more
         join(writing, "writing").and(turned)
     })
+}
+
+/// Where whole pages wait for others, to be written together: only where what reads has its room all the same.
+fn buffer(budget: &Budget, page: usize) -> Result<Option<Block>> {
+    let (limit, len) = (budget.limit(), usize::try_from(budget.limit() / 32).unwrap_or(BUFFER).min(BUFFER));
+    let len = len / page * page;
+    if budget.available() < Block::cost(len) + limit / 16 {
+        return Ok(None);
+    }
+    Block::counted(budget, len)
 }
 
 impl Writing<'_> {
@@ -125,14 +139,17 @@ impl Writing<'_> {
 
 impl Turning<'_, '_> {
     /// Turns tile after tile; while one is turned, the next is read.
-    fn tiles(&mut self, size: &[usize], cut: Cut, interrupt: Interrupt<'_>) -> Result<()> {
+    fn tiles(
+        &mut self,
+        size: &[usize],
+        cut: Cut,
+        (mut from, mut other): (Block, Block),
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let (array, item) = (self.work.array, self.work.array.dtype().itemsize());
         let mut coming = tiles::tiles_from(&Tile::whole(&self.shape), size, cut);
         let Some(mut tile) = coming.next() else { return Ok(()) };
-        let largest = size.iter().product::<usize>() * item;
-        let mut from = self.work.block(largest)?;
         array.select_into(self.selected(&tile), &mut from[..tile.len() * item], interrupt)?;
-        let mut other = self.work.block(if tile.size == self.shape { 0 } else { largest })?;
         for next in coming {
             let (wanted, into) = (self.selected(&next), &mut other[..next.len() * item]);
             scope(|scope| {
