@@ -3,13 +3,19 @@
 //! In: an opened [`Array`], of one file or many. Out: a file that appears whole or not at all, with the same numbers. Data
 //! moves one way: the engine reads, [`Checked`] changes the type and says what would be lost, [`Writer`] writes by ranges with
 //! few dirty pages. Where the order of the axes stays, elements stream through in the order of the file. Where it does not,
-//! tiles of them are read, turned in memory and written: see `turning`.
+//! tiles of them are read, turned in memory and written: see `turning`. Where those would be too short for the disk, all
+//! of it is written twice, in long requests: see `pieces` and `passes`.
 
 mod checked;
 mod edges;
+mod passes;
+mod pieces;
+mod plan;
+mod strips;
 mod tiles;
 mod turn;
 mod turning;
+mod writing;
 
 pub use checked::Checked;
 
@@ -23,6 +29,7 @@ use crate::interrupt::Interrupt;
 use crate::options::CacheWish;
 use crate::store::{Storage, Upload, is_url};
 use crate::write::{Existing, WriteOptions, Writer};
+use passes::Passes;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -91,13 +98,26 @@ pub struct Converted {
 
 impl Conversion {
     /// Writes the numbers of `array` to a new file: a `.npy` file if it is called so, else bare elements. Memory is that
-    /// of the array's budget. `progress` is told how many of how many bytes of the output are written.
+    /// of the array's budget. `progress` is told how many of how many bytes of the output are written; of two passes, each
+    /// counts half.
     ///
     /// # Errors
     /// [`Error::Format`] with the first place where a value would be lost; [`Error::Io`] as the system has it: a full
     /// disk, before anything is written, or a file that exists; [`Error::Budget`]. In every case the output is what it was.
     pub fn run(
         &self,
+        array: &Array,
+        output: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Converted> {
+        self.run_in(None, array, output, progress, interrupt)
+    }
+
+    /// The same; where axes are turned, in so many passes, if that is said.
+    fn run_in(
+        &self,
+        passes: Option<Passes>,
         array: &Array,
         output: &Path,
         progress: &mut dyn FnMut(u64, u64),
@@ -144,12 +164,21 @@ impl Conversion {
         let mut writer = options.budget(Budget::new(written)?).create(output, dtype, &sizes)?;
         let path = writer.path().to_owned();
         let cast = Checked::new(array.dtype(), dtype);
-        let mut work =
-            Work { array, cast, dtype, loss: self.loss, done: 0, total: bytes, progress, told: None };
+        let mut work = Work {
+            array,
+            cast,
+            dtype,
+            loss: self.loss,
+            done: 0,
+            total: bytes,
+            passes: 1,
+            progress,
+            told: None,
+        };
         match bytes {
             0 => {}
             _ if one_way => work.stream(&mut writer, interrupt)?,
-            _ => turning::turn(&mut work, &mut writer, order, interrupt)?,
+            _ => turning::turn(&mut work, &mut writer, order, passes, interrupt)?,
         }
         writer.close()?;
         (work.progress)(bytes, bytes);
@@ -167,6 +196,8 @@ struct Work<'a> {
     loss: Loss,
     done: u64,
     total: u64,
+    /// How often all of it is written.
+    passes: u64,
     progress: &'a mut dyn FnMut(u64, u64),
     told: Option<Instant>,
 }
@@ -226,7 +257,7 @@ impl Work<'_> {
     fn step(&mut self, bytes: u64, interrupt: Interrupt<'_>) -> Result<()> {
         self.done += bytes;
         if self.told.is_none_or(|told| told.elapsed() > TELL) {
-            (self.progress)(self.done, self.total);
+            (self.progress)(self.done / self.passes, self.total);
             self.told = Some(Instant::now());
             interrupt()?;
         }

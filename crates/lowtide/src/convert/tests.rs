@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::open::Options;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where there is a disk: past the page cache is no way to what is in memory.
 fn folder() -> tempfile::TempDir {
@@ -62,15 +64,96 @@ fn every_budget_is_enough() {
             let to = Dtype::parse(to).unwrap();
             forget(&path);
             let array = opened(&path, &shape, Order::C, dtype, budget);
-            let conversion = Conversion {
-                dtype: Some(to),
-                order: Some(Order::C),
-                cache: CacheWish::Drop,
-                existing: Existing::Replace,
-                ..Conversion::default()
-            };
-            conversion.run(&array, &made, &mut |_, _| {}, &|| Ok(())).unwrap();
+            turned(to, Order::C).run(&array, &made, &mut |_, _| {}, &|| Ok(())).unwrap();
             assert!(is_numbered(&made, 2001 * 2003, to.itemsize()), "{budget}, {to}");
+        }
+    }
+}
+
+fn turned(dtype: Dtype, order: Order) -> Conversion {
+    Conversion {
+        dtype: Some(dtype),
+        order: Some(order),
+        cache: CacheWish::Drop,
+        existing: Existing::Replace,
+        ..Conversion::default()
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Shapes of some megabytes, of which one index of any axis has room in a budget of 4 MiB.
+fn shapes() -> impl Strategy<Value = Vec<usize>> {
+    prop_oneof![
+        (600_usize..1500, 600_usize..1500).prop_map(|(a, b)| vec![a, b]),
+        (30_usize..100, 1_usize..20, 500_usize..900).prop_map(|(a, b, c)| vec![a, b, c]),
+        (20_usize..60, 5_usize..20, 2_usize..20, 30_usize..60).prop_map(|(a, b, c, d)| vec![a, b, c, d]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// In one pass or two, of any type to any, with a header or without: all elements are where the other order has them,
+    /// and nothing else is left in the folder.
+    #[test]
+    fn both_ways_put_all_elements_where_they_belong(
+        shape in shapes(), fortran: bool, from in prop::sample::select(vec!["<u4", "<u8"]),
+        to in prop::sample::select(vec!["<u4", "<i4", "<u8", "<u4"]), name in prop::sample::select(vec!["made.npy", "made.bin"]),
+        budget in 4_u64 << 20..12 << 20,
+    ) {
+        let order = if fortran && name == "made.npy" { Order::Fortran } else { Order::C };
+        let (from, to, count) = (Dtype::parse(from).unwrap(), Dtype::parse(to).unwrap(), shape.iter().product());
+        let folder = folder();
+        let (path, made) = (folder.path().join("in.bin"), folder.path().join(name));
+        numbered(&path, &shape, order, from);
+        for passes in [Passes::One, Passes::Two] {
+            forget(&path);
+            let array = opened(&path, &shape, order, from, budget);
+            let mut told = 0;
+            let total = (count * to.itemsize()) as u64;
+            let mut progress = |done, of| {
+                assert!(done >= told && done <= of && of == total, "{told}, {done} of {of}");
+                told = done;
+            };
+            turned(to, order).run_in(Some(passes), &array, &made, &mut progress, &|| Ok(())).unwrap();
+            prop_assert_eq!(told, total);
+            prop_assert!(is_numbered(&made, count, to.itemsize()), "{:?}", passes);
+            prop_assert_eq!(names(folder.path()), ["in.bin", name]);
+            prop_assert!(array.budget().used() <= budget);
+        }
+    }
+}
+
+/// Whatever ends it, in either pass, leaves what was there.
+#[test]
+fn what_fails_leaves_nothing() {
+    let (folder, shape, dtype) = (folder(), [1501, 1403], Dtype::parse("<u4").unwrap());
+    let (path, made) = (folder.path().join("in.bin"), folder.path().join("made.npy"));
+    numbered(&path, &shape, Order::C, dtype);
+    for passes in [Passes::One, Passes::Two] {
+        let array = opened(&path, &shape, Order::C, dtype, 4 << 20);
+        let narrow = turned(Dtype::parse("<u2").unwrap(), Order::C);
+        let told = narrow.run_in(Some(passes), &array, &made, &mut |_, _| {}, &|| Ok(())).unwrap_err();
+        assert!(told.to_string().contains("a value that uint16 can hold"), "{told}");
+        for until in [0.0, 0.3, 0.8] {
+            let stop = AtomicBool::new(false);
+            let mut progress = |done: u64, total: u64| {
+                stop.fetch_or(done as f64 >= until * total as f64, Ordering::Relaxed);
+            };
+            let interrupt = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+            let answer =
+                turned(dtype, Order::C).run_in(Some(passes), &array, &made, &mut progress, &interrupt);
+            // A quick machine may be done before anybody is asked.
+            if answer.is_ok() {
+                std::fs::remove_file(&made).unwrap();
+            }
+            assert_eq!(names(folder.path()), ["in.bin"]);
         }
     }
 }

@@ -127,6 +127,12 @@ impl Tile {
         Self { start: vec![0; shape.len()], size: shape.to_vec() }
     }
 
+    /// The same elements, as a box that has them counts them.
+    pub(super) fn within(&self, other: &Self) -> Self {
+        let start = self.start.iter().zip(&other.start).map(|(at, first)| at - first).collect();
+        Self { start, size: self.size.clone() }
+    }
+
     /// How many elements.
     pub(super) fn len(&self) -> usize {
         self.size.iter().product()

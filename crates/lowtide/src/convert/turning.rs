@@ -1,157 +1,157 @@
 //! An array whose axes are written the other way round: tile after tile is read, turned and written.
 //!
-//! In: an array, and a writer of its shape. Out: its elements, each where the other order has it. Three hands work at once:
+//! In: an array, and a writer of its shape. Out: its elements, each where the other order has it; in two passes, of which
+//! the first leaves it in its strip (see `pieces`), where one would ask for too many short runs. Three hands work at once:
 //! one reads the next tile, one turns this one part by part, one writes the parts. With two cores, which the kernel's own
-//! work keeps busy, a square matrix of 4 GiB took 9.5 to 10.9 s by hand, and 10.3 to 10.9 where one hand turned and wrote.
-//! Memory is the budget's: two tiles, the pages that wait in [`Edges`], and two parts on their way.
+//! work keeps busy, one pass over a square matrix of 4 GiB took 9.5 to 10.9 s by hand, and 10.3 to 10.9 where one hand
+//! turned and wrote. Memory is the budget's: two tiles, the pages that wait for their other half, two parts on their way.
 
-use super::edges::Edges;
-use super::tiles::{self, Cut, Grow, Tile};
-use super::{Loss, PIECE, Work, turn};
-use crate::budget::Budget;
+use super::passes::{self, Costs, Passes};
+use super::pieces::Pieces;
+use super::plan::Plan;
+use super::strips::Strips;
+use super::tiles::{self, Grow, Tile};
+use super::writing::{Memory, Part, Parts, join, written};
+use super::{Loss, Work, turn};
 use crate::budget::pool::Block;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::Order;
 use crate::interrupt::Interrupt;
+use crate::options::{Cache, Way};
 use crate::selection::Axis;
 use crate::sys;
-use crate::write::{Scattered, Writer};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::thread::{ScopedJoinHandle, scope};
+use crate::write::Writer;
+use std::thread::scope;
+use std::time::Instant;
 
 /// Bytes of the input's runs, at least, in what is turned at once: two lines of the cache.
 const RUN: usize = 128;
-/// Parts that are on their way from the hand that turns to the one that writes, and back.
-const PARTS: usize = 2;
-/// Bytes that are written together, where the budget has room.
-const BUFFER: usize = 8 << 20;
-
-/// Part of a tile as the output has it, in a block that goes back.
-struct Part {
-    tile: Tile,
-    block: Block,
-}
 
 /// The hand that turns.
 struct Turning<'w, 'a> {
     work: &'w mut Work<'a>,
-    /// The array's axes in the order of the output, those of size 1 left out, and their sizes.
-    axes: Vec<usize>,
-    shape: Vec<usize>,
-    /// Elements of a part, at most.
-    most: usize,
+    plan: &'w Plan,
+    /// Where its parts go: into these, or, without them, where they belong.
+    pieces: Option<&'w Pieces>,
     /// What is turned before it is cast.
     turned: Block,
-    parts: SyncSender<Part>,
-    free: Receiver<Block>,
+    parts: Parts,
 }
 
-/// The hand that writes.
-struct Writing<'w> {
-    out: Scattered<'w>,
-    /// Where the elements begin in the file.
-    first: u64,
-    edges: Edges,
-    /// As the output has its axes.
-    shape: Vec<usize>,
-    /// Bytes of an element.
-    width: usize,
-}
-
-/// Writes all elements with the axes the other way round.
+/// Writes all elements with the axes the other way round; in `wanted` passes, if that is said.
 pub(super) fn turn(
     work: &mut Work<'_>,
     writer: &mut Writer,
     order: Order,
+    wanted: Option<Passes>,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let array = work.array;
-    let (item, width) = (array.dtype().itemsize(), work.dtype.itemsize());
-    // The axes of the output, the slowest first; those of size 1 are nowhere.
+    let budget = array.budget().clone();
+    let limit = usize::try_from(budget.limit()).unwrap_or(usize::MAX);
     let mut axes: Vec<usize> = (0..array.shape().len()).filter(|&axis| array.shape()[axis] > 1).collect();
     if order == Order::Fortran {
         axes.reverse();
     }
-    let shape: Vec<usize> = axes.iter().map(|&axis| array.shape()[axis]).collect();
-    // The writer has a quarter of it at most, and what reads and merges needs an eighth.
-    let limit = usize::try_from(array.budget().limit()).unwrap_or(usize::MAX);
-    let (room, page) = (limit / 32 * 7, sys::page());
-    let held = limit / 8 / page;
-    // Both ends of every run wait.
-    let mut size = tiles::sizes(&shape, room / item, Grow::Even { runs: held / 2 });
-    let first = writer.data_at();
-    let cut = tiles::at_pages(&shape, &mut size, width, first, page);
-    let most = (PIECE.min(room / 6) / item.max(width)).max(1);
-    let edges = Edges::new(work.block(held * page)?, page);
-    let turned = work.block(if work.cast.is_copy() { 0 } else { most * item })?;
-    let (parts, coming) = sync_channel(PARTS);
-    let (give_back, free) = channel();
-    for _ in 0..PARTS {
-        let _ = give_back.send(work.block(most * width)?); // the receiver is here
-    }
+    let shape = axes.iter().map(|&axis| array.shape()[axis]).collect();
+    let (item, width) = (array.dtype().itemsize(), work.dtype.itemsize());
+    let mut plan = Plan::new((axes, shape), (item, width), limit, (writer.data_at(), sys::page()));
+    let strips = strips(work, writer, &plan, wanted)?;
+    plan.pieces = plan.pieces.take().filter(|_| strips.is_some());
+    let plan = plan;
+    let memory = Memory::new(work, limit, plan.most * width)?;
+    let turned = work.block(if work.cast.is_copy() { 0 } else { plan.most * item })?;
     // Both tiles before anything is read: what reads takes what is left, and does with less.
-    let largest = size.iter().product::<usize>() * item;
-    let from = work.block(largest)?;
-    let other = work.block(if size == shape { 0 } else { largest })?;
-    let buffer = buffer(array.budget(), page)?;
-    let writing = Writing { first, out: Scattered::new(writer, buffer), edges, shape: shape.clone(), width };
-    let mut turning = Turning { work, axes, shape, most, turned, parts, free };
-    scope(|scope| {
-        // Both channels end with the hand that writes: nobody waits for one that gave up.
-        let writing = scope.spawn(move || writing.run(coming, &give_back, interrupt));
-        let turned = turning.tiles(&size, cut, (from, other), interrupt);
-        drop(turning); // no part comes any more
-        join(writing, "writing").and(turned)
+    let room = plan.largest();
+    let (mut from, other) = (work.block(room)?, work.block(if plan.size == plan.shape { 0 } else { room })?);
+    let passes = match (&plan.pieces, wanted) {
+        (None, _) => Passes::One,
+        (Some(_), Some(wanted)) => wanted,
+        (Some(pieces), None) => choose(work, &plan, pieces, &mut from, interrupt)?,
+    };
+    let (Some(pieces), Some(strips), Passes::Two) = (&plan.pieces, strips, passes) else {
+        return written(writer, &budget, memory, interrupt, |parts| {
+            let mut turning = Turning { work, plan: &plan, pieces: None, turned, parts };
+            turning.tiles(plan.tiles(), (from, other), interrupt)
+        });
+    };
+    work.passes = 2;
+    written(writer, &budget, memory, interrupt, |parts| {
+        let mut turning = Turning { work, plan: &plan, pieces: Some(pieces), turned, parts };
+        turning.tiles(pieces.slabs(), (from, other), interrupt)
+    })?;
+    let memory = Memory::new(work, limit, plan.most * width)?;
+    let blocks = (work.block(room)?, work.block(room)?);
+    written(writer, &budget, memory, interrupt, |parts| {
+        strips.run(work, pieces, blocks, (&parts, plan.most), interrupt)
     })
 }
 
-/// Where whole pages wait for others, to be written together: only where what reads has its room all the same.
-fn buffer(budget: &Budget, page: usize) -> Result<Option<Block>> {
-    let (limit, len) = (budget.limit(), usize::try_from(budget.limit() / 32).unwrap_or(BUFFER).min(BUFFER));
-    let len = len / page * page;
-    if budget.available() < Block::cost(len) + limit / 16 {
+/// The output as the second of two passes reads it; `None` where one is as good, or two cannot be. What stays in the page
+/// cache is put together by the kernel, objects have costs of their own, and what is in memory has none.
+fn strips(work: &Work<'_>, writer: &Writer, plan: &Plan, wanted: Option<Passes>) -> Result<Option<Strips>> {
+    if plan.pieces.is_none() || wanted == Some(Passes::One) {
         return Ok(None);
     }
-    Block::counted(budget, len)
+    if wanted.is_some() {
+        return Strips::new(work, writer).map(Some);
+    }
+    let is_large = passes::is_large(work.total, work.array.budget().limit());
+    if !is_large || writer.cache() != Some(Cache::Drop) || work.array.is_remote() {
+        return Ok(None);
+    }
+    Ok(Some(Strips::new(work, writer)?).filter(|strips| strips.way() == Way::Direct))
 }
 
-impl Writing<'_> {
-    /// Writes part after part, each run where it belongs, and gives their blocks back.
-    fn run(
-        mut self,
-        coming: Receiver<Part>,
-        give_back: &Sender<Block>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let (first, width, out) = (self.first, self.width, &mut self.out);
-        let mut put = |at: u64, bytes: &[u8]| out.put(at - first, bytes, interrupt);
-        for Part { tile, block } in coming {
-            let (len, runs) = tile.runs(&self.shape);
-            for (bytes, at) in block[..tile.len() * width].chunks_exact(len * width).zip(runs) {
-                self.edges.put(first + at * width as u64, bytes, &mut put)?;
-            }
-            let _ = give_back.send(block); // whoever turns may have ended with an error
-        }
-        self.edges.finish(&mut put)?;
-        self.out.finish(interrupt)
+/// Reads some long runs and some short ones, and chooses by what they cost: less than a hundredth of all of it.
+fn choose(
+    work: &Work<'_>,
+    plan: &Plan,
+    pieces: &Pieces,
+    into: &mut Block,
+    interrupt: Interrupt<'_>,
+) -> Result<Passes> {
+    let item = work.array.dtype().itemsize();
+    let mut took = |tile: &Tile| -> Result<_> {
+        let into = &mut into[..tile.len() * item];
+        into.fill(0); // the first touch of memory is not the disk's cost
+        let began = Instant::now();
+        work.array.select_into(selected(work, plan, tile), into, interrupt)?;
+        Ok((plan.reading(tile), began.elapsed().as_secs_f64() * 1e9))
+    };
+    let Some(slab) = pieces.slabs().next() else { return Ok(Passes::One) };
+    let costs = Costs::seen(took(&slab)?, took(&plan.sample())?);
+    let (one, two) = plan.loads(pieces);
+    let passes = passes::choose(costs, one, two);
+    log::debug!("{}: {passes:?} pass(es), because of {costs:?}", work.array.path().display());
+    Ok(passes)
+}
+
+/// A tile as the array's own axes have it.
+fn selected(work: &Work<'_>, plan: &Plan, tile: &Tile) -> Vec<Axis> {
+    let mut selected: Vec<Axis> = work.array.shape().iter().map(|&n| Axis::all(n)).collect();
+    for (at, &axis) in plan.axes.iter().enumerate() {
+        let range = tile.range(at);
+        selected[axis] = Axis::Range { start: range.start, step: 1, count: range.len() };
     }
+    selected
 }
 
 impl Turning<'_, '_> {
     /// Turns tile after tile; while one is turned, the next is read.
     fn tiles(
         &mut self,
-        size: &[usize],
-        cut: Cut,
+        mut coming: impl Iterator<Item = Tile>,
         (mut from, mut other): (Block, Block),
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let (array, item) = (self.work.array, self.work.array.dtype().itemsize());
-        let mut coming = tiles::tiles_from(&Tile::whole(&self.shape), size, cut);
         let Some(mut tile) = coming.next() else { return Ok(()) };
-        array.select_into(self.selected(&tile), &mut from[..tile.len() * item], interrupt)?;
+        let wanted = selected(self.work, self.plan, &tile);
+        array.select_into(wanted, &mut from[..tile.len() * item], interrupt)?;
         for next in coming {
-            let (wanted, into) = (self.selected(&next), &mut other[..next.len() * item]);
+            let wanted = selected(self.work, self.plan, &next);
+            let into = &mut other[..next.len() * item];
             scope(|scope| {
                 let reading = scope.spawn(|| array.select_into(wanted, into, interrupt));
                 let turned = self.tile(&tile, &from, interrupt);
@@ -164,15 +164,29 @@ impl Turning<'_, '_> {
         self.tile(&tile, &from, interrupt)
     }
 
-    /// Turns what was read of a tile, part by part.
+    /// Turns what was read of a tile, where all of it belongs together or piece by piece.
     fn tile(&mut self, tile: &Tile, from: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let from = &from[..tile.len() * self.work.array.dtype().itemsize()];
+        let Some(pieces) = self.pieces else {
+            return self.piece(tile, (tile, None), from, interrupt);
+        };
+        pieces.of(tile).try_for_each(|(piece, at)| self.piece(tile, (&piece, Some(at)), from, interrupt))
+    }
+
+    /// Turns a piece of a tile, part by part. It lies together from element `at` of the output on, or is where it belongs.
+    fn piece(
+        &mut self,
+        tile: &Tile,
+        (piece, at): (&Tile, Option<u64>),
+        from: &[u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let work = &mut *self.work;
         let (item, width) = (work.array.dtype().itemsize(), work.dtype.itemsize());
-        let from = &from[..tile.len() * item];
-        let sizes = tiles::sizes(&tile.size, self.most, Grow::Output { least: RUN.div_ceil(item) });
-        for part in tiles::tiles(tile, &sizes) {
+        let sizes = tiles::sizes(&piece.size, self.plan.most, Grow::Output { least: RUN.div_ceil(item) });
+        for part in tiles::tiles(piece, &sizes) {
             let count = part.len();
-            let Ok(mut block) = self.free.recv() else { return Ok(()) }; // writing ended, and says why
+            let Some(mut block) = self.parts.room() else { return Ok(()) }; // writing ended, and says why
             let made = &mut block[..count * width];
             if work.cast.is_copy() {
                 turn::turn(item, tile, &part, from, made);
@@ -181,34 +195,24 @@ impl Turning<'_, '_> {
                 turn::turn(item, tile, &part, from, turned);
                 if let (Err(lost), Loss::Refused) = (work.cast.run(turned, made), work.loss) {
                     let mut index = vec![0; work.array.shape().len()];
-                    for (&axis, at) in self.axes.iter().zip(part.index(lost)) {
+                    for (&axis, at) in self.plan.axes.iter().zip(part.index(lost)) {
                         index[axis] = at;
                     }
                     return Err(work.lost(&index, &turned[lost * item..(lost + 1) * item]));
                 }
             }
-            if self.parts.send(Part { tile: part, block }).is_err() {
+            let (len, runs) = match at {
+                None => part.runs(&self.plan.shape),
+                Some(_) => part.within(piece).runs(&piece.size),
+            };
+            let starts = runs.map(|run| (at.unwrap_or(0) + run) * width as u64).collect();
+            if self.parts.send(Part { block, run: len * width, starts }).is_none() {
                 return Ok(()); // likewise
             }
             work.step((count * width) as u64, interrupt)?;
         }
         Ok(())
     }
-
-    /// The tile as the array's own axes have it.
-    fn selected(&self, tile: &Tile) -> Vec<Axis> {
-        let mut selected: Vec<Axis> = self.work.array.shape().iter().map(|&n| Axis::all(n)).collect();
-        for (at, &axis) in self.axes.iter().enumerate() {
-            let range = tile.range(at);
-            selected[axis] = Axis::Range { start: range.start, step: 1, count: range.len() };
-        }
-        selected
-    }
-}
-
-/// What a hand ended with.
-fn join(hand: ScopedJoinHandle<'_, Result<()>>, what: &str) -> Result<()> {
-    hand.join().unwrap_or_else(|_| Err(Error::Bug { what: format!("{what} broke") }))
 }
 
 #[cfg(test)]
@@ -239,8 +243,9 @@ mod tests {
             total: 1024 * 512 * 4,
             progress: &mut |_, _| {},
             told: None,
+            passes: 1,
         };
-        let error = turn(&mut work, &mut writer, Order::Fortran, &|| Ok(())).unwrap_err();
+        let error = turn(&mut work, &mut writer, Order::Fortran, None, &|| Ok(())).unwrap_err();
         assert!(error.to_string().contains("are not in the array"), "{error}");
         assert!(work.done < work.total);
     }

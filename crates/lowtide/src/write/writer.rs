@@ -7,10 +7,14 @@
 use super::growth::Growth;
 use super::out::Out;
 use super::wish::{PARTS, window};
+use super::wrong;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Order};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
+use crate::store::OneFile;
+use crate::sys;
+use rustix::fs::OFlags;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -157,6 +161,17 @@ impl Writer {
     /// The file, while it is written; `None` of an object.
     pub(super) fn file(&self) -> Option<&File> {
         self.open.as_ref().and_then(Out::file)
+    }
+
+    /// The file as it is so far, to be read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it; [`Error::Unsupported`] of an object.
+    pub(crate) fn source(&self) -> Result<OneFile> {
+        let nothing = || Error::unsupported("an object is not read before it is whole", "");
+        let file = self.file().ok_or_else(nothing)?;
+        let opened = sys::reopen(file, OFlags::RDONLY).and_then(|file| OneFile::over(file, &self.path));
+        opened.map_err(|error| wrong(&self.path, "read the file", error))
     }
 
     fn count(&self, bytes: &[u8]) -> Result<u64> {
