@@ -60,14 +60,15 @@ impl Plan {
         tiles::tiles_from(&Tile::whole(&self.shape), &self.size, self.cut)
     }
 
-    /// A part of a tile whose runs are as long as those of all of it: not at the beginning, where somebody may just have
-    /// read.
-    pub(super) fn sample(&self) -> Tile {
+    /// Parts of tiles whose runs are as long as those of all of it: not at the beginning, where slabs were just read.
+    pub(super) fn samples(&self) -> [Tile; 2] {
         let last = self.shape.len() - 1;
-        let mut sample = Tile { start: vec![0; self.shape.len()], size: self.size.clone() };
-        sample.start[last] = self.shape[last] / 2;
-        sample.size[last] = self.size[last].div_ceil(SAMPLE).min(self.shape[last] - sample.start[last]);
-        sample
+        [self.shape[last] / 2, self.shape[last] / 4 * 3].map(|at| {
+            let mut sample = Tile { start: vec![0; self.shape.len()], size: self.size.clone() };
+            sample.start[last] = at;
+            sample.size[last] = self.size[last].div_ceil(SAMPLE).min(self.shape[last] - at);
+            sample
+        })
     }
 
     /// What reading a tile asks for.
@@ -75,15 +76,15 @@ impl Plan {
         load(tile.len(), run(tile.size.iter().zip(&self.shape)), self.item)
     }
 
-    /// What one pass asks for, and two.
-    pub(super) fn loads(&self, pieces: &Pieces) -> (Load, Load) {
+    /// What one pass asks for, and two: each time that all of it is read or written.
+    pub(super) fn loads(&self, pieces: &Pieces) -> ([Load; 2], [Load; 4]) {
         let all = self.shape.iter().product();
         let sizes = || self.size.iter().zip(&self.shape);
         let (input, output) = (load(all, run(sizes()), self.item), load(all, run(sizes().rev()), self.width));
         let slabs = load(all, pieces.slab_len(), self.item);
         let written = load(all, pieces.piece_len(), self.width);
         let strips = load(all, pieces.strip_len(), self.width);
-        (input + output, slabs + written + strips + strips)
+        ([input, output], [slabs, written, strips, strips])
     }
 }
 
@@ -114,12 +115,12 @@ mod tests {
         let side = 1 << 15;
         let plan = Plan::new((vec![0, 1], vec![side, side]), (4, 4), 256 << 20, (128, 4096));
         let (one, two) = plan.loads(plan.pieces.as_ref().unwrap());
-        let bytes = (side * side * 4) as f64;
-        assert!((one.bytes - 2.0 * bytes).abs() < 1.0 && (two.bytes - 4.0 * bytes).abs() < 1.0);
-        assert!(one.bytes / one.requests < 14_000.0, "{one:?}");
-        assert!((two.bytes / two.requests - LONG).abs() < 1.0, "{two:?}");
-        let sample = plan.sample();
+        let length = |load: &Load| load.bytes / load.requests;
+        assert!(length(&one[0]) < 7500.0 && length(&one[1]) < 33_000.0, "{one:?}");
+        assert!(two.iter().all(|load| (length(load) - LONG).abs() < 1.0), "{two:?}");
+        let [sample, other] = plan.samples();
         assert_eq!((sample.start[1], sample.size[1]), (side / 2, plan.size[1] / SAMPLE));
+        assert!(other.start[1] >= sample.start[1] + sample.size[1]);
         assert!((plan.reading(&sample).requests - sample.size[1] as f64).abs() < 1.0);
         assert!(plan.largest() <= 56 << 20);
     }

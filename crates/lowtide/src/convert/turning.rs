@@ -103,7 +103,7 @@ fn strips(work: &Work<'_>, writer: &Writer, plan: &Plan, wanted: Option<Passes>)
     Ok(Some(Strips::new(work, writer)?).filter(|strips| strips.way() == Way::Direct))
 }
 
-/// Reads some long runs and some short ones, and chooses by what they cost: less than a hundredth of all of it.
+/// Reads some long runs and some short ones, and chooses by what they cost. They are a fiftieth of a square of 4 GiB in 256 MiB.
 fn choose(
     work: &Work<'_>,
     plan: &Plan,
@@ -119,10 +119,11 @@ fn choose(
         work.array.select_into(selected(work, plan, tile), into, interrupt)?;
         Ok((plan.reading(tile), began.elapsed().as_secs_f64() * 1e9))
     };
-    let Some(slab) = pieces.slabs().next() else { return Ok(Passes::One) };
-    let costs = Costs::seen(took(&slab)?, took(&plan.sample())?);
+    let long = pieces.slabs().take(2).map(|slab| took(&slab)).collect::<Result<Vec<_>>>()?;
+    let short = plan.samples().iter().map(took).collect::<Result<Vec<_>>>()?;
+    let costs = Costs::seen(&long, &short);
     let (one, two) = plan.loads(pieces);
-    let passes = passes::choose(costs, one, two);
+    let passes = passes::choose(costs, &one, &two);
     log::debug!("{}: {passes:?} pass(es), because of {costs:?}", work.array.path().display());
     Ok(passes)
 }
