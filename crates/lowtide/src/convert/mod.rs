@@ -172,6 +172,7 @@ impl Conversion {
             done: 0,
             total: bytes,
             passes: 1,
+            shown: 0,
             progress,
             told: None,
         };
@@ -198,6 +199,8 @@ struct Work<'a> {
     total: u64,
     /// How often all of it is written.
     passes: u64,
+    /// What was told last: it never goes back, even where the work does.
+    shown: u64,
     progress: &'a mut dyn FnMut(u64, u64),
     told: Option<Instant>,
 }
@@ -257,7 +260,8 @@ impl Work<'_> {
     fn step(&mut self, bytes: u64, interrupt: Interrupt<'_>) -> Result<()> {
         self.done += bytes;
         if self.told.is_none_or(|told| told.elapsed() > TELL) {
-            (self.progress)(self.done / self.passes, self.total);
+            self.shown = self.shown.max(self.done / self.passes);
+            (self.progress)(self.shown, self.total);
             self.told = Some(Instant::now());
             interrupt()?;
         }

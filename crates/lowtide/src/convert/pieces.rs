@@ -39,11 +39,6 @@ impl Pieces {
         self.strip * self.row()
     }
 
-    /// Elements of the largest piece.
-    pub(super) fn piece_len(&self) -> usize {
-        self.strip * self.middle() * self.slab
-    }
-
     /// The slabs, in the order of the input.
     pub(super) fn slabs(&self) -> impl Iterator<Item = Tile> + use<> {
         let mut size = self.shape.clone();
@@ -127,7 +122,6 @@ mod tests {
             let mut between = vec![u16::MAX; count];
             for slab in pieces.slabs() {
                 for (piece, at) in pieces.of(&slab) {
-                    prop_assert!(piece.len() <= pieces.piece_len());
                     for n in 0..piece.len() {
                         let number = piece.index(n).iter().zip(&shape).fold(0, |sum, (&at, &size)| sum * size + at);
                         let place = &mut between[usize::try_from(at).unwrap() + n];

@@ -1,15 +1,9 @@
-//! How an array is cut whose axes are turned, in one pass or in two, and what either asks of a disk: pure.
+//! How an array is cut whose axes are turned, in one pass or in two: pure.
 
-use super::passes::Load;
 use super::pieces::Pieces;
 use super::strips::Strips;
 use super::tiles::{self, Cut, Grow, Tile};
 use super::writing::Memory;
-
-/// One in so many runs of a tile is read to see what short reads cost.
-const SAMPLE: usize = 8;
-/// Longer runs are several requests.
-const LONG: f64 = 524_288.0;
 
 /// How an array is cut.
 pub(super) struct Plan {
@@ -59,51 +53,6 @@ impl Plan {
     pub(super) fn tiles(&self) -> impl Iterator<Item = Tile> + use<> {
         tiles::tiles_from(&Tile::whole(&self.shape), &self.size, self.cut)
     }
-
-    /// Parts of tiles whose runs are as long as those of all of it: not at the beginning, where slabs were just read.
-    pub(super) fn samples(&self) -> [Tile; 2] {
-        let last = self.shape.len() - 1;
-        [self.shape[last] / 2, self.shape[last] / 4 * 3].map(|at| {
-            let mut sample = Tile { start: vec![0; self.shape.len()], size: self.size.clone() };
-            sample.start[last] = at;
-            sample.size[last] = self.size[last].div_ceil(SAMPLE).min(self.shape[last] - at);
-            sample
-        })
-    }
-
-    /// What reading a tile asks for.
-    pub(super) fn reading(&self, tile: &Tile) -> Load {
-        load(tile.len(), run(tile.size.iter().zip(&self.shape)), self.item)
-    }
-
-    /// What one pass asks for, and two: each time that all of it is read or written.
-    pub(super) fn loads(&self, pieces: &Pieces) -> ([Load; 2], [Load; 4]) {
-        let all = self.shape.iter().product();
-        let sizes = || self.size.iter().zip(&self.shape);
-        let (input, output) = (load(all, run(sizes()), self.item), load(all, run(sizes().rev()), self.width));
-        let slabs = load(all, pieces.slab_len(), self.item);
-        let written = load(all, pieces.piece_len(), self.width);
-        let strips = load(all, pieces.strip_len(), self.width);
-        ([input, output], [slabs, written, strips, strips])
-    }
-}
-
-/// So many elements in runs of one length.
-fn load(elements: usize, run: usize, width: usize) -> Load {
-    let bytes = elements as f64 * width as f64;
-    Load { requests: bytes / (run as f64 * width as f64).min(LONG), bytes }
-}
-
-/// Elements that lie together, of axes from the fastest on: how many are taken of each, and how many there are.
-fn run<'a>(axes: impl Iterator<Item = (&'a usize, &'a usize)>) -> usize {
-    let mut len = 1;
-    for (&taken, &size) in axes {
-        len *= taken;
-        if taken < size {
-            break;
-        }
-    }
-    len
 }
 
 #[cfg(test)]
@@ -111,17 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_square_has_short_runs_in_one_pass_and_long_ones_in_two() {
-        let side = 1 << 15;
-        let plan = Plan::new((vec![0, 1], vec![side, side]), (4, 4), 256 << 20, (128, 4096));
-        let (one, two) = plan.loads(plan.pieces.as_ref().unwrap());
-        let length = |load: &Load| load.bytes / load.requests;
-        assert!(length(&one[0]) < 7500.0 && length(&one[1]) < 33_000.0, "{one:?}");
-        assert!(two.iter().all(|load| (length(load) - LONG).abs() < 1.0), "{two:?}");
-        let [sample, other] = plan.samples();
-        assert_eq!((sample.start[1], sample.size[1]), (side / 2, plan.size[1] / SAMPLE));
-        assert!(other.start[1] >= sample.start[1] + sample.size[1]);
-        assert!((plan.reading(&sample).requests - sample.size[1] as f64).abs() < 1.0);
-        assert!(plan.largest() <= 56 << 20);
+    fn all_that_is_read_at_once_has_its_room() {
+        for (shape, item, width) in
+            [([1 << 15, 1 << 15], 4, 4), ([1 << 15, 1 << 15], 8, 2), ([100, 1 << 20], 2, 8)]
+        {
+            let plan = Plan::new((vec![0, 1], shape.to_vec()), (item, width), 256 << 20, (128, 4096));
+            assert!(plan.pieces.is_some() && plan.largest() <= 56 << 20, "{shape:?}");
+        }
+        // One index of an axis is more than that.
+        let plan = Plan::new((vec![0, 1], vec![100, 1 << 24]), (4, 4), 256 << 20, (128, 4096));
+        assert!(plan.pieces.is_none());
     }
 }

@@ -6,7 +6,7 @@
 //! work keeps busy, one pass over a square matrix of 4 GiB took 9.5 to 10.9 s by hand, and 10.3 to 10.9 where one hand
 //! turned and wrote. Memory is the budget's: two tiles, the pages that wait for their other half, two parts on their way.
 
-use super::passes::{self, Costs, Passes};
+use super::passes::{self, Passes, Trial};
 use super::pieces::Pieces;
 use super::plan::Plan;
 use super::strips::Strips;
@@ -26,16 +26,32 @@ use std::time::Instant;
 
 /// Bytes of the input's runs, at least, in what is turned at once: two lines of the cache.
 const RUN: usize = 128;
+/// Tiles and slabs that are turned to see which way is faster: while one is written, the next is read.
+const TRIAL: usize = 2;
+
+/// An array whose axes are turned.
+struct Turning<'w, 'a> {
+    work: &'w mut Work<'a>,
+    writer: &'w mut Writer,
+    plan: Plan,
+    /// Bytes of the budget.
+    limit: usize,
+    /// The tile that is turned, and the one that is read.
+    blocks: (Block, Block),
+    /// What is turned before it is cast.
+    turned: Block,
+    interrupt: Interrupt<'w>,
+}
 
 /// The hand that turns.
-struct Turning<'w, 'a> {
+struct Hand<'w, 'a> {
     work: &'w mut Work<'a>,
     plan: &'w Plan,
     /// Where its parts go: into these, or, without them, where they belong.
     pieces: Option<&'w Pieces>,
-    /// What is turned before it is cast.
-    turned: Block,
+    turned: &'w mut Block,
     parts: Parts,
+    interrupt: Interrupt<'w>,
 }
 
 /// Writes all elements with the axes the other way round; in `wanted` passes, if that is said.
@@ -47,8 +63,7 @@ pub(super) fn turn(
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let array = work.array;
-    let budget = array.budget().clone();
-    let limit = usize::try_from(budget.limit()).unwrap_or(usize::MAX);
+    let limit = usize::try_from(array.budget().limit()).unwrap_or(usize::MAX);
     let mut axes: Vec<usize> = (0..array.shape().len()).filter(|&axis| array.shape()[axis] > 1).collect();
     if order == Order::Fortran {
         axes.reverse();
@@ -57,33 +72,32 @@ pub(super) fn turn(
     let (item, width) = (array.dtype().itemsize(), work.dtype.itemsize());
     let mut plan = Plan::new((axes, shape), (item, width), limit, (writer.data_at(), sys::page()));
     let strips = strips(work, writer, &plan, wanted)?;
-    plan.pieces = plan.pieces.take().filter(|_| strips.is_some());
-    let plan = plan;
-    let memory = Memory::new(work, limit, plan.most * width)?;
+    let pieces = plan.pieces.take().filter(|_| strips.is_some());
+    plan.pieces.clone_from(&pieces);
     let turned = work.block(if work.cast.is_copy() { 0 } else { plan.most * item })?;
     // Both tiles before anything is read: what reads takes what is left, and does with less.
     let room = plan.largest();
-    let (mut from, other) = (work.block(room)?, work.block(if plan.size == plan.shape { 0 } else { room })?);
-    let passes = match (&plan.pieces, wanted) {
-        (None, _) => Passes::One,
-        (Some(_), Some(wanted)) => wanted,
-        (Some(pieces), None) => choose(work, &plan, pieces, &mut from, interrupt)?,
+    let blocks = (work.block(room)?, work.block(if plan.size == plan.shape { 0 } else { room })?);
+    let mut turning = Turning { work, writer, plan, limit, blocks, turned, interrupt };
+    let (Some(pieces), Some(strips)) = (pieces, strips) else { return turning.tiles(usize::MAX).map(drop) };
+    let (passes, done) = match wanted {
+        Some(passes) => (passes, 0),
+        None => (turning.choose(&pieces)?, TRIAL),
     };
-    let (Some(pieces), Some(strips), Passes::Two) = (&plan.pieces, strips, passes) else {
-        return written(writer, &budget, memory, interrupt, |parts| {
-            let mut turning = Turning { work, plan: &plan, pieces: None, turned, parts };
-            turning.tiles(plan.tiles(), (from, other), interrupt)
-        });
-    };
-    work.passes = 2;
-    written(writer, &budget, memory, interrupt, |parts| {
-        let mut turning = Turning { work, plan: &plan, pieces: Some(pieces), turned, parts };
-        turning.tiles(pieces.slabs(), (from, other), interrupt)
-    })?;
+    if passes == Passes::One {
+        turning.begin(passes);
+        return turning.tiles(usize::MAX).map(drop);
+    }
+    if wanted.is_some() {
+        turning.begin(passes);
+    }
+    turning.slabs(&pieces, done, usize::MAX)?;
+    let Turning { work, writer, plan, blocks: (from, other), turned, .. } = turning;
+    drop(turned);
+    let other = if other.is_empty() { work.block(room)? } else { other };
     let memory = Memory::new(work, limit, plan.most * width)?;
-    let blocks = (work.block(room)?, work.block(room)?);
-    written(writer, &budget, memory, interrupt, |parts| {
-        strips.run(work, pieces, blocks, (&parts, plan.most), interrupt)
+    written(writer, work.array.budget(), memory, interrupt, |parts| {
+        strips.run(work, &pieces, (from, other), (&parts, plan.most), interrupt)
     })
 }
 
@@ -103,31 +117,6 @@ fn strips(work: &Work<'_>, writer: &Writer, plan: &Plan, wanted: Option<Passes>)
     Ok(Some(Strips::new(work, writer)?).filter(|strips| strips.way() == Way::Direct))
 }
 
-/// Reads some long runs and some short ones, and chooses by what they cost. They are a fiftieth of a square of 4 GiB in 256 MiB.
-fn choose(
-    work: &Work<'_>,
-    plan: &Plan,
-    pieces: &Pieces,
-    into: &mut Block,
-    interrupt: Interrupt<'_>,
-) -> Result<Passes> {
-    let item = work.array.dtype().itemsize();
-    let mut took = |tile: &Tile| -> Result<_> {
-        let into = &mut into[..tile.len() * item];
-        into.fill(0); // the first touch of memory is not the disk's cost
-        let began = Instant::now();
-        work.array.select_into(selected(work, plan, tile), into, interrupt)?;
-        Ok((plan.reading(tile), began.elapsed().as_secs_f64() * 1e9))
-    };
-    let long = pieces.slabs().take(2).map(|slab| took(&slab)).collect::<Result<Vec<_>>>()?;
-    let short = plan.samples().iter().map(took).collect::<Result<Vec<_>>>()?;
-    let costs = Costs::seen(&long, &short);
-    let (one, two) = plan.loads(pieces);
-    let passes = passes::choose(costs, &one, &two);
-    log::debug!("{}: {passes:?} pass(es), because of {costs:?}", work.array.path().display());
-    Ok(passes)
-}
-
 /// A tile as the array's own axes have it.
 fn selected(work: &Work<'_>, plan: &Plan, tile: &Tile) -> Vec<Axis> {
     let mut selected: Vec<Axis> = work.array.shape().iter().map(|&n| Axis::all(n)).collect();
@@ -139,14 +128,56 @@ fn selected(work: &Work<'_>, plan: &Plan, tile: &Tile) -> Vec<Axis> {
 }
 
 impl Turning<'_, '_> {
+    /// Does a little of both ways. Of the first of two passes it can be gone on with.
+    fn choose(&mut self, pieces: &Pieces) -> Result<Passes> {
+        self.begin(Passes::One);
+        let one = self.tiles(TRIAL)?;
+        self.begin(Passes::Two);
+        let first = self.slabs(pieces, 0, TRIAL)?;
+        let passes = passes::choose(one, first);
+        log::debug!("{}: {passes:?}, because of {one:?} and {first:?}", self.work.array.path().display());
+        Ok(passes)
+    }
+
+    /// Nothing is written yet, of so many passes.
+    fn begin(&mut self, passes: Passes) {
+        self.work.done = 0;
+        self.work.passes = if passes == Passes::Two { 2 } else { 1 };
+    }
+
+    /// Turns the first tiles, or all.
+    fn tiles(&mut self, count: usize) -> Result<Trial> {
+        let tiles = self.plan.tiles().take(count);
+        self.all(tiles, None)
+    }
+
+    /// Turns some slabs into pieces.
+    fn slabs(&mut self, pieces: &Pieces, from: usize, count: usize) -> Result<Trial> {
+        self.all(pieces.slabs().skip(from).take(count), Some(pieces))
+    }
+
+    /// Turns tile after tile while others are read and written.
+    fn all(&mut self, tiles: impl Iterator<Item = Tile>, pieces: Option<&Pieces>) -> Result<Trial> {
+        let Self { work, writer, plan, limit, blocks, turned, interrupt } = self;
+        let (began, before, width) = (Instant::now(), work.done, work.dtype.itemsize());
+        let memory = Memory::new(work, *limit, plan.most * width)?;
+        let budget = work.array.budget().clone();
+        written(writer, &budget, memory, *interrupt, |parts| {
+            Hand { work, plan, pieces, turned, parts, interrupt: *interrupt }.tiles(tiles, blocks)
+        })?;
+        let elements = usize::try_from((work.done - before) / width as u64).unwrap_or(usize::MAX);
+        Ok(Trial { elements, seconds: began.elapsed().as_secs_f64() })
+    }
+}
+
+impl Hand<'_, '_> {
     /// Turns tile after tile; while one is turned, the next is read.
     fn tiles(
         &mut self,
         mut coming: impl Iterator<Item = Tile>,
-        (mut from, mut other): (Block, Block),
-        interrupt: Interrupt<'_>,
+        (from, other): &mut (Block, Block),
     ) -> Result<()> {
-        let (array, item) = (self.work.array, self.work.array.dtype().itemsize());
+        let (array, item, interrupt) = (self.work.array, self.work.array.dtype().itemsize(), self.interrupt);
         let Some(mut tile) = coming.next() else { return Ok(()) };
         let wanted = selected(self.work, self.plan, &tile);
         array.select_into(wanted, &mut from[..tile.len() * item], interrupt)?;
@@ -155,33 +186,27 @@ impl Turning<'_, '_> {
             let into = &mut other[..next.len() * item];
             scope(|scope| {
                 let reading = scope.spawn(|| array.select_into(wanted, into, interrupt));
-                let turned = self.tile(&tile, &from, interrupt);
+                let turned = self.tile(&tile, from);
                 let read = join(reading, "reading");
                 turned.and(read)
             })?;
-            std::mem::swap(&mut from, &mut other);
+            std::mem::swap(from, other);
             tile = next;
         }
-        self.tile(&tile, &from, interrupt)
+        self.tile(&tile, from)
     }
 
     /// Turns what was read of a tile, where all of it belongs together or piece by piece.
-    fn tile(&mut self, tile: &Tile, from: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+    fn tile(&mut self, tile: &Tile, from: &[u8]) -> Result<()> {
         let from = &from[..tile.len() * self.work.array.dtype().itemsize()];
         let Some(pieces) = self.pieces else {
-            return self.piece(tile, (tile, None), from, interrupt);
+            return self.piece(tile, (tile, None), from);
         };
-        pieces.of(tile).try_for_each(|(piece, at)| self.piece(tile, (&piece, Some(at)), from, interrupt))
+        pieces.of(tile).try_for_each(|(piece, at)| self.piece(tile, (&piece, Some(at)), from))
     }
 
     /// Turns a piece of a tile, part by part. It lies together from element `at` of the output on, or is where it belongs.
-    fn piece(
-        &mut self,
-        tile: &Tile,
-        (piece, at): (&Tile, Option<u64>),
-        from: &[u8],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    fn piece(&mut self, tile: &Tile, (piece, at): (&Tile, Option<u64>), from: &[u8]) -> Result<()> {
         let work = &mut *self.work;
         let (item, width) = (work.array.dtype().itemsize(), work.dtype.itemsize());
         let sizes = tiles::sizes(&piece.size, self.plan.most, Grow::Output { least: RUN.div_ceil(item) });
@@ -210,7 +235,7 @@ impl Turning<'_, '_> {
             if self.parts.send(Part { block, run: len * width, starts }).is_none() {
                 return Ok(()); // likewise
             }
-            work.step((count * width) as u64, interrupt)?;
+            work.step((count * width) as u64, self.interrupt)?;
         }
         Ok(())
     }
@@ -245,6 +270,7 @@ mod tests {
             progress: &mut |_, _| {},
             told: None,
             passes: 1,
+            shown: 0,
         };
         let error = turn(&mut work, &mut writer, Order::Fortran, None, &|| Ok(())).unwrap_err();
         assert!(error.to_string().contains("are not in the array"), "{error}");
