@@ -29,7 +29,7 @@ use crate::interrupt::Interrupt;
 use crate::options::CacheWish;
 use crate::store::{Storage, Upload, is_url};
 use crate::write::{Existing, WriteOptions, Writer};
-use passes::Passes;
+use passes::How;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -111,13 +111,13 @@ impl Conversion {
         progress: &mut dyn FnMut(u64, u64),
         interrupt: Interrupt<'_>,
     ) -> Result<Converted> {
-        self.run_in(None, array, output, progress, interrupt)
+        self.run_by(How::Tried(passes::choose), array, output, progress, interrupt)
     }
 
-    /// The same; where axes are turned, in so many passes, if that is said.
-    fn run_in(
+    /// The same; where axes are turned, in as many passes as `how` decides.
+    fn run_by(
         &self,
-        passes: Option<Passes>,
+        how: How,
         array: &Array,
         output: &Path,
         progress: &mut dyn FnMut(u64, u64),
@@ -179,7 +179,7 @@ impl Conversion {
         match bytes {
             0 => {}
             _ if one_way => work.stream(&mut writer, interrupt)?,
-            _ => turning::turn(&mut work, &mut writer, order, passes, interrupt)?,
+            _ => turning::turn(&mut work, &mut writer, order, how, interrupt)?,
         }
         writer.close()?;
         (work.progress)(bytes, bytes);

@@ -1,9 +1,10 @@
 //! Arrays with turned axes, against the number of every element, in budgets of all sizes.
 
+use super::passes::Passes;
 use super::*;
 use crate::open::Options;
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Where there is a disk: past the page cache is no way to what is in memory.
 fn folder() -> tempfile::TempDir {
@@ -121,7 +122,7 @@ proptest! {
                 assert!(done >= told && done <= of && of == total, "{told}, {done} of {of}");
                 told = done;
             };
-            turned(to, order).run_in(Some(passes), &array, &made, &mut progress, &|| Ok(())).unwrap();
+            turned(to, order).run_by(How::Said(passes), &array, &made, &mut progress, &|| Ok(())).unwrap();
             prop_assert_eq!(told, total);
             prop_assert!(is_numbered(&made, count, to.itemsize()), "{:?}", passes);
             prop_assert_eq!(names(folder.path()), ["in.bin", name]);
@@ -139,7 +140,7 @@ fn what_fails_leaves_nothing() {
     for passes in [Passes::One, Passes::Two] {
         let array = opened(&path, &shape, Order::C, dtype, 4 << 20);
         let narrow = turned(Dtype::parse("<u2").unwrap(), Order::C);
-        let told = narrow.run_in(Some(passes), &array, &made, &mut |_, _| {}, &|| Ok(())).unwrap_err();
+        let told = narrow.run_by(How::Said(passes), &array, &made, &mut |_, _| {}, &|| Ok(())).unwrap_err();
         assert!(told.to_string().contains("a value that uint16 can hold"), "{told}");
         for until in [0.0, 0.3, 0.8] {
             let stop = AtomicBool::new(false);
@@ -148,7 +149,7 @@ fn what_fails_leaves_nothing() {
             };
             let interrupt = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
             let answer =
-                turned(dtype, Order::C).run_in(Some(passes), &array, &made, &mut progress, &interrupt);
+                turned(dtype, Order::C).run_by(How::Said(passes), &array, &made, &mut progress, &interrupt);
             // A quick machine may be done before anybody is asked.
             if answer.is_ok() {
                 std::fs::remove_file(&made).unwrap();
@@ -156,4 +157,41 @@ fn what_fails_leaves_nothing() {
             assert_eq!(names(folder.path()), ["in.bin"]);
         }
     }
+}
+
+/// After a trial of both ways, either is gone on with as if there had been none, in budgets that hold both.
+#[test]
+fn a_trial_leaves_no_trace() {
+    static TRIED: AtomicUsize = AtomicUsize::new(0);
+    let (folder, shape, dtype) = (folder(), [2503, 2609], Dtype::parse("<u4").unwrap());
+    let (path, made) = (folder.path().join("in.bin"), folder.path().join("made.npy"));
+    numbered(&path, &shape, Order::C, dtype);
+    let one = |_, _| {
+        TRIED.fetch_add(1, Ordering::Relaxed);
+        Passes::One
+    };
+    let two = |_, _| {
+        TRIED.fetch_add(1, Ordering::Relaxed);
+        Passes::Two
+    };
+    let mut rounds = 0;
+    for budget in (4 << 20..25 << 18).step_by(345_678) {
+        for (how, to) in
+            [(How::Tried(one), "<u4"), (How::Tried(two), "<i4"), (How::Tried(passes::choose), "<u4")]
+        {
+            forget(&path);
+            let array = opened(&path, &shape, Order::C, dtype, budget);
+            let (mut told, to) = (0, Dtype::parse(to).unwrap());
+            let mut progress = |done, total| {
+                assert!(done >= told && done <= total, "{told}, {done} of {total}");
+                told = done;
+            };
+            turned(to, Order::C).run_by(how, &array, &made, &mut progress, &|| Ok(())).unwrap();
+            assert!(is_numbered(&made, 2503 * 2609, 4), "{budget}, {how:?}");
+            rounds += 1;
+        }
+    }
+    // Where the filesystem cannot go past the page cache, nothing is tried.
+    let direct = crate::sys::direct_alignment(&std::fs::File::open(&path).unwrap()).is_some();
+    assert_eq!(TRIED.load(Ordering::Relaxed), if direct { rounds / 3 * 2 } else { 0 });
 }

@@ -6,7 +6,7 @@
 //! work keeps busy, one pass over a square matrix of 4 GiB took 9.5 to 10.9 s by hand, and 10.3 to 10.9 where one hand
 //! turned and wrote. Memory is the budget's: two tiles, the pages that wait for their other half, two parts on their way.
 
-use super::passes::{self, Passes, Trial};
+use super::passes::{self, How, Passes, Trial};
 use super::pieces::Pieces;
 use super::plan::Plan;
 use super::strips::Strips;
@@ -54,12 +54,12 @@ struct Hand<'w, 'a> {
     interrupt: Interrupt<'w>,
 }
 
-/// Writes all elements with the axes the other way round; in `wanted` passes, if that is said.
+/// Writes all elements with the axes the other way round.
 pub(super) fn turn(
     work: &mut Work<'_>,
     writer: &mut Writer,
     order: Order,
-    wanted: Option<Passes>,
+    how: How,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let array = work.array;
@@ -71,7 +71,7 @@ pub(super) fn turn(
     let shape = axes.iter().map(|&axis| array.shape()[axis]).collect();
     let (item, width) = (array.dtype().itemsize(), work.dtype.itemsize());
     let mut plan = Plan::new((axes, shape), (item, width), limit, (writer.data_at(), sys::page()));
-    let strips = strips(work, writer, &plan, wanted)?;
+    let strips = strips(work, writer, &plan, how)?;
     let pieces = plan.pieces.take().filter(|_| strips.is_some());
     plan.pieces.clone_from(&pieces);
     let turned = work.block(if work.cast.is_copy() { 0 } else { plan.most * item })?;
@@ -80,15 +80,15 @@ pub(super) fn turn(
     let blocks = (work.block(room)?, work.block(if plan.size == plan.shape { 0 } else { room })?);
     let mut turning = Turning { work, writer, plan, limit, blocks, turned, interrupt };
     let (Some(pieces), Some(strips)) = (pieces, strips) else { return turning.tiles(usize::MAX).map(drop) };
-    let (passes, done) = match wanted {
-        Some(passes) => (passes, 0),
-        None => (turning.choose(&pieces)?, TRIAL),
+    let (passes, done) = match how {
+        How::Said(passes) => (passes, 0),
+        How::Tried(choose) => (turning.choose(choose, &pieces)?, TRIAL),
     };
     if passes == Passes::One {
-        turning.begin(passes);
+        turning.begin(passes); // all of it: the slabs of the trial were written over its tiles
         return turning.tiles(usize::MAX).map(drop);
     }
-    if wanted.is_some() {
+    if done == 0 {
         turning.begin(passes);
     }
     turning.slabs(&pieces, done, usize::MAX)?;
@@ -103,12 +103,12 @@ pub(super) fn turn(
 
 /// The output as the second of two passes reads it; `None` where one is as good, or two cannot be. What stays in the page
 /// cache is put together by the kernel, objects have costs of their own, and what is in memory has none.
-fn strips(work: &Work<'_>, writer: &Writer, plan: &Plan, wanted: Option<Passes>) -> Result<Option<Strips>> {
-    if plan.pieces.is_none() || wanted == Some(Passes::One) {
-        return Ok(None);
-    }
-    if wanted.is_some() {
-        return Strips::new(work, writer).map(Some);
+fn strips(work: &Work<'_>, writer: &Writer, plan: &Plan, how: How) -> Result<Option<Strips>> {
+    match how {
+        _ if plan.pieces.is_none() => return Ok(None),
+        How::Said(Passes::One) => return Ok(None),
+        How::Said(Passes::Two) => return Strips::new(work, writer).map(Some),
+        How::Tried(_) => {}
     }
     let is_large = passes::is_large(work.total, work.array.budget().limit());
     if !is_large || writer.cache() != Some(Cache::Drop) || work.array.is_remote() {
@@ -129,12 +129,12 @@ fn selected(work: &Work<'_>, plan: &Plan, tile: &Tile) -> Vec<Axis> {
 
 impl Turning<'_, '_> {
     /// Does a little of both ways. Of the first of two passes it can be gone on with.
-    fn choose(&mut self, pieces: &Pieces) -> Result<Passes> {
+    fn choose(&mut self, choose: fn(Trial, Trial) -> Passes, pieces: &Pieces) -> Result<Passes> {
         self.begin(Passes::One);
         let one = self.tiles(TRIAL)?;
         self.begin(Passes::Two);
         let first = self.slabs(pieces, 0, TRIAL)?;
-        let passes = passes::choose(one, first);
+        let passes = choose(one, first);
         log::debug!("{}: {passes:?}, because of {one:?} and {first:?}", self.work.array.path().display());
         Ok(passes)
     }
@@ -272,7 +272,8 @@ mod tests {
             passes: 1,
             shown: 0,
         };
-        let error = turn(&mut work, &mut writer, Order::Fortran, None, &|| Ok(())).unwrap_err();
+        let error =
+            turn(&mut work, &mut writer, Order::Fortran, How::Tried(passes::choose), &|| Ok(())).unwrap_err();
         assert!(error.to_string().contains("are not in the array"), "{error}");
         assert!(work.done < work.total);
     }
