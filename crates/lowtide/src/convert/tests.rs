@@ -62,7 +62,7 @@ fn every_budget_is_enough() {
     let (folder, shape, dtype) = (folder(), [2001, 2003], Dtype::parse("<u4").unwrap());
     let (path, made) = (folder.path().join("in.bin"), folder.path().join("made.npy"));
     numbered(&path, &shape, Order::C, dtype);
-    for budget in (4 << 20..33 << 20).step_by(1 << 20).chain((4 << 20..33 << 20).step_by(1_234_567)) {
+    for budget in (4 << 20..20 << 20).step_by(1 << 20).chain((4 << 20..20 << 20).step_by(2_234_567)) {
         for to in ["<u4", "<i4"] {
             let to = Dtype::parse(to).unwrap();
             forget(&path);
