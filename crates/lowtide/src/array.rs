@@ -12,7 +12,7 @@ use crate::engine::Rows;
 use crate::engine::bill::{Bill, bill};
 use crate::engine::bytes::Data;
 use crate::engine::choose::{Choice, Visit};
-use crate::engine::fetch::fetch;
+use crate::engine::fetch::Fetch;
 use crate::engine::job::Input;
 use crate::engine::lane::Lane;
 use crate::engine::predict::{Predicted, predict};
@@ -87,7 +87,7 @@ impl fmt::Debug for Array {
 impl Array {
     /// The file, as an absolute path.
     pub fn path(&self) -> &Path {
-        self.data().path()
+        &self.data().path
     }
 
     /// What the file's bytes mean: all of them, also where this is a part of its rows.
@@ -329,7 +329,7 @@ impl Array {
 
     /// The way of access that was asked for; iterators say which one they took.
     pub fn access(&self) -> Access {
-        self.data().access()
+        self.data().access
     }
 
     /// What went wrong with the local cache that it is read through, the first time; it is read all the same.
@@ -339,12 +339,12 @@ impl Array {
 
     /// What was asked for about the page cache.
     pub fn cache(&self) -> CacheWish {
-        self.data().cache()
+        self.data().cache
     }
 
     /// The budget that this array and all made from it share.
     pub fn budget(&self) -> &Budget {
-        self.data().budget()
+        &self.data().budget
     }
 
     /// Whether it is in an object store.
@@ -473,13 +473,14 @@ impl Array {
                 "",
             ));
         }
+        let fetch = Fetch { lane, budget: self.budget(), gap: Gap::Lost, interrupt: &stop };
         let mut offsets = runs.offsets();
         let mut reads = Vec::new();
         for part in out.chunks_mut(len.saturating_mul(PLAN_RUNS)) {
             reads.extend(
                 part.chunks_exact_mut(len).zip(&mut offsets).map(|(into, offset)| Read { offset, into }),
             );
-            fetch(lane, self.budget(), &mut reads, Gap::Lost, &stop)?;
+            fetch.reads(&mut reads)?;
             reads = reuse(reads);
         }
         Ok(())

@@ -285,13 +285,17 @@ impl Chunks {
         let State { seed, epoch, position, .. } = *state;
         let blocks = state.mix.map_or(BlockWish::Exact, BlockWish::Mix);
         let steps = self.job().steps;
-        self.stand_at(Shuffle { seed, blocks, ..self.shuffle.clone() }, &steps, (epoch, position))?;
-        self.standing = standing;
-        Ok(())
+        self.stand_at(Shuffle { seed, blocks, ..self.shuffle.clone() }, &steps, (epoch, position), standing)
     }
 
     /// Goes to a place of an epoch: with the ranks and the chunks of some steps.
-    fn stand_at(&mut self, shuffle: Shuffle, steps: &Steps, (epoch, start): (u64, u64)) -> Result<()> {
+    fn stand_at(
+        &mut self,
+        shuffle: Shuffle,
+        steps: &Steps,
+        (epoch, start): (u64, u64),
+        standing: Standing,
+    ) -> Result<()> {
         let rows = self.rows();
         match steps.restart(rows, start).map_err(of_rows)? {
             // What is left of its epoch does not fill a step of these ranks: the epoch is over.
@@ -300,7 +304,9 @@ impl Chunks {
                 self.reopen(Shuffle { epoch, start: 0, ..shuffle }, steps.restart(rows, 0)?)
             }
             rest => self.reopen(Shuffle { epoch, start, ..shuffle }, rest),
-        }
+        }?;
+        self.standing = standing;
+        Ok(())
     }
 
     /// Goes on as another rank from where the pass stands: all ranks have taken as much of it.
@@ -314,10 +320,7 @@ impl Chunks {
         let shuffle = Shuffle { shard, ..self.shuffle.clone() };
         let whole = shard.steps(self.rows(), 0, self.batch_rows(), shuffle.last).map_err(of_rows)?;
         never_empty(&whole, self.rows(), &shuffle)?;
-        let (place, standing) = (self.place(), self.standing);
-        self.stand_at(shuffle, &whole, place)?;
-        self.standing = standing;
-        Ok(())
+        self.stand_at(shuffle, &whole, self.place(), self.standing)
     }
 
     /// Lets go of what was read ahead, and of the space in a scratch folder, at once. It stands where it stood: whoever
@@ -329,10 +332,8 @@ impl Chunks {
         if self.coming.let_go() || self.arrays.iter().any(Array::is_closed) {
             return Ok(());
         }
-        let (place, standing, steps) = (self.place(), self.standing, self.job().steps);
-        self.stand_at(self.shuffle.clone(), &steps, place)?;
-        self.standing = standing;
-        Ok(())
+        let steps = self.job().steps;
+        self.stand_at(self.shuffle.clone(), &steps, self.place(), self.standing)
     }
 
     /// Which rank this is, and of how many.
@@ -352,10 +353,7 @@ impl Chunks {
 
     /// The blocks of a block shuffle.
     pub fn mix(&self) -> Option<Mix> {
-        match &self.job().pass {
-            Pass::Blocks(order) => Some(order.mix()),
-            _ => None,
-        }
+        self.job().pass.mix()
     }
 
     /// How far the shares of classes in a chunk spread if the file is sorted by class, against a perfect
@@ -372,25 +370,20 @@ impl Chunks {
     ///
     /// After an error the iterator stands where it was: the next call tries the same chunk again.
     pub fn next_chunk(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Chunk>> {
-        let positions = match self.standing {
-            Standing::Over => None,
-            Standing::Ready | Standing::UnderWay => self.job().steps.range(self.coming.taken()),
-        };
-        let Some(positions) = positions else {
+        let over = self.standing == Standing::Over;
+        let Some(positions) = self.job().steps.range(self.coming.taken()).filter(|_| !over) else {
             self.standing = Standing::Over;
             return None;
         };
+        self.chunk_at(positions, interrupt).transpose()
+    }
+
+    fn chunk_at(&mut self, positions: Range<u64>, interrupt: Interrupt<'_>) -> Result<Option<Chunk>> {
         let rows = usize::try_from(positions.end - positions.start).unwrap_or(0);
         // Before the chunk is taken: what fails here is tried again.
-        let places = match self.job().inputs.iter().map(|input| input.place(rows)).collect::<Result<Vec<_>>>()
-        {
-            Ok(places) => places,
-            Err(error) => return Some(Err(error)),
-        };
-        let blocks = match self.coming.next(interrupt)? {
-            Ok(blocks) => blocks,
-            Err(error) => return Some(Err(error)),
-        };
+        let places: Vec<_> =
+            self.job().inputs.iter().map(|input| input.place(rows)).collect::<Result<_>>()?;
+        let Some(blocks) = self.coming.next(interrupt).transpose()? else { return Ok(None) };
         let batch = |((block, place), array): ((Block, Option<Place>), &Array)| {
             let mut shape = array.shape().to_vec();
             shape[0] = rows;
@@ -406,7 +399,7 @@ impl Chunks {
         let batches = blocks.into_iter().zip(places).zip(&self.arrays).map(batch).collect();
         self.go_ahead();
         self.standing = if self.remaining() == 0 { Standing::Over } else { Standing::UnderWay };
-        Some(Ok(Chunk { batches, positions }))
+        Ok(Some(Chunk { batches, positions }))
     }
 }
 

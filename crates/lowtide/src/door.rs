@@ -39,6 +39,8 @@ pub const CACHE: Setting = Setting::named("cache");
 pub const BUDGET: Setting = Setting::named("budget");
 /// How many windows a batch has, or how many rows: those of an array call it `rows`.
 pub const BATCH_SIZE: Setting = Setting::named("batch_size");
+/// How many rows of an epoch were taken before.
+pub const START: Setting = Setting::named("start");
 /// The split of a prepared folder.
 pub const SPLIT: Setting = Setting::named("split");
 /// What made the ids of tokens.

@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::door::{END_OF_TEXT, FORMAT, Words};
 use crate::engine::bytes::Data;
-use crate::engine::fetch::fetch;
+use crate::engine::fetch::Fetch;
 use crate::engine::tactics::Gap;
 use crate::error::{Error, Result};
 use crate::format::{Container, Dialect, Dtype, Layout, Order, ReadAt, manifest};
@@ -375,7 +375,7 @@ impl Tokens {
         let places = starts.iter().zip(raw.chunks_exact_mut(self.window_bytes(block)));
         let mut reads: Vec<_> =
             places.map(|(&start, into)| Read { offset: offset + start * item, into }).collect();
-        fetch(&*array.random()?, self.budget(), &mut reads, Gap::Lost, &|| array.data().stop(interrupt))
+        self.fetch(&mut reads, interrupt)
     }
 
     /// That every window lies inside the stream.
@@ -532,11 +532,17 @@ impl Tokens {
         Ok(Documents::from_index_in(files, storage)?.or_else(remembered))
     }
 
+    fn fetch(&self, reads: &mut [Read<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let (array, budget) = (&self.0.array, self.budget());
+        let interrupt: Interrupt<'_> = &|| array.data().stop(interrupt);
+        Fetch { lane: &*array.random()?, budget, gap: Gap::Lost, interrupt }.reads(reads)
+    }
+
     /// Bytes of the stream, from the first token on.
     fn bytes(&self, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let array = &self.0.array;
         let mut reads = [Read { offset: array.layout().offset + offset, into: out }];
-        fetch(&*array.random()?, self.budget(), &mut reads, Gap::Lost, &|| array.data().stop(interrupt))
+        self.fetch(&mut reads, interrupt)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::array::Array;
 use crate::chunks::Chunks;
+use crate::door::START;
 use crate::engine::job::Pass;
 use crate::error::{Error, Result};
 use crate::format::Order as AxisOrder;
@@ -81,6 +82,12 @@ impl Zip {
         let whole = shuffle.shard.steps(self.rows(), 0, at_least_one(rows)?, shuffle.last);
         let whole = whole.map_err(of_rows)?;
         never_empty(&whole, self.rows(), &shuffle)?;
+        if shuffle.start > self.rows() {
+            return Err(Error::argument(
+                START.number(shuffle.start) + format!(" is behind the last row: there are {}", self.rows()),
+                "it counts the rows of all ranks that were taken before, from 0 on",
+            ));
+        }
         let steps = whole.restart(self.rows(), shuffle.start).map_err(of_rows)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         let pass = pass(&self.arrays, &shuffle)?;

@@ -110,6 +110,7 @@ fn behind_a_web_server() {
 
 /// With a budget that has no room for two connections.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn behind_a_web_server_in_a_small_budget() {
     let (server, budget) = (Files::new(), Budget::new(1 << 20).unwrap());
     conformance::run_objects(&|path| store(&Storage::default(), &[server.url(path)], &budget));

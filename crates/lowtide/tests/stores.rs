@@ -64,29 +64,43 @@ fn read_leaving_the_page_cache() {
     run(Way::Read, Cache::Drop);
 }
 
-/// A small budget too: few and short pieces in flight.
-fn run_direct(engine: Engine) {
-    for limit in [512 << 10, 256 << 20] {
-        let budget = Budget::new(limit).unwrap();
-        let direct = |source: Source| -> Result<Arc<dyn Store>> {
-            Ok(Arc::new(DirectStore::new(&source, &budget, engine)?))
-        };
-        conformance::run(&|path| direct(one(path)?));
-        conformance::run_lazy(&|path| direct(many(path)?));
-    }
+const LARGE: u64 = 256 << 20;
+/// Few and short pieces in flight.
+const SMALL: u64 = 512 << 10;
+
+fn run_direct(engine: Engine, limit: u64) {
+    let budget = Budget::new(limit).unwrap();
+    let direct = |source: Source| -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(DirectStore::new(&source, &budget, engine)?))
+    };
+    conformance::run(&|path| direct(one(path)?));
+    conformance::run_lazy(&|path| direct(many(path)?));
+}
+
+/// Where io_uring is refused, run the others.
+fn ring() -> Engine {
+    assert_eq!(Engine::available(), Engine::Uring, "this test needs io_uring");
+    Engine::Uring
 }
 
 #[test]
 fn direct_by_uring() {
-    assert_eq!(
-        Engine::available(),
-        Engine::Uring,
-        "this test needs io_uring; where it is refused, run the others"
-    );
-    run_direct(Engine::Uring);
+    run_direct(ring(), LARGE);
+}
+
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn direct_by_uring_in_a_small_budget() {
+    run_direct(ring(), SMALL);
 }
 
 #[test]
 fn direct_by_threads() {
-    run_direct(Engine::Threads);
+    run_direct(Engine::Threads, LARGE);
+}
+
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn direct_by_threads_in_a_small_budget() {
+    run_direct(Engine::Threads, SMALL);
 }

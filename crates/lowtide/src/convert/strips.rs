@@ -9,7 +9,7 @@ use super::writing::{Part, Parts, join};
 use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::engine::bytes::Data;
-use crate::engine::fetch::fetch;
+use crate::engine::fetch::Fetch;
 use crate::engine::lane::Lane;
 use crate::engine::tactics::Gap;
 use crate::error::Result;
@@ -95,7 +95,8 @@ impl Strips {
     fn read(&self, strip: &Strip, into: &mut Block, interrupt: Interrupt<'_>) -> Result<()> {
         let offset = self.first + strip.at * self.width as u64 - strip.lead as u64;
         let into = &mut into[..strip.lead + strip.len * self.width];
-        fetch(&self.lane, &self.budget, &mut [Read { offset, into }], Gap::Avoided, interrupt)
+        let fetch = Fetch { lane: &self.lane, budget: &self.budget, gap: Gap::Avoided, interrupt };
+        fetch.reads(&mut [Read { offset, into }])
     }
 
     /// Puts a strip in order, part by part of at most so many elements.

@@ -25,7 +25,10 @@ pub(crate) struct Ahead {
     taken: u64,
     /// Chunks that are read and not yet taken.
     ready: VecDeque<Vec<Block>>,
-    reading: Reading,
+    /// Reads in the caller's own thread, until there is a thread for it.
+    here: Option<Reader>,
+    /// Reads in a thread of its own, a group ahead.
+    prefetch: Option<Prefetch<Reader>>,
     choice: Choice,
     overlap: Arc<AtomicBool>,
     /// When the last group was handed over, and how long reading it had taken.
@@ -35,17 +38,6 @@ pub(crate) struct Ahead {
     alone: bool,
 }
 
-/// Who reads.
-#[derive(Debug)]
-enum Reading {
-    /// The caller's own thread.
-    Here(Reader),
-    /// A thread of its own, a group ahead.
-    Ahead(Prefetch<Reader>),
-    /// Nobody, for the moment that it takes to change hands.
-    Nobody,
-}
-
 impl Ahead {
     pub(crate) fn new(job: Job) -> Result<Self> {
         let job = Arc::new(job);
@@ -53,8 +45,8 @@ impl Ahead {
         let overlap = Arc::new(AtomicBool::new(true));
         let reader = Reader::new(job.clone(), 0, overlap.clone(), clock.clone())?;
         let (choice, handed) = (reader.choice()?.clone(), (clock.now(), Duration::ZERO));
-        let (ready, reading) = (VecDeque::new(), Reading::Here(reader));
-        Ok(Self { job, taken: 0, ready, reading, choice, overlap, handed, clock, alone: false })
+        let (ready, here, prefetch) = (VecDeque::new(), Some(reader), None);
+        Ok(Self { job, taken: 0, ready, here, prefetch, choice, overlap, handed, clock, alone: false })
     }
 
     /// In the caller's own thread, who does nothing but read: then what is simulated does not depend on who was first.
@@ -82,18 +74,14 @@ impl Ahead {
     /// The next chunk, a block for every input; `None` after the last. After an error the next call tries the same
     /// chunk again.
     pub(crate) fn next(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Vec<Block>>> {
-        if let Some(Err(error)) =
-            self.job.inputs.iter().map(|input| input.data.stop(&|| Ok(()))).find(Result::is_err)
-        {
+        if let Some(error) = self.job.inputs.iter().find_map(|input| input.data.stop(&|| Ok(())).err()) {
             self.ready.clear();
             return Some(Err(error));
         }
         if self.ready.is_empty() {
-            match self.next_group(interrupt)? {
-                Ok(group) => {
-                    self.ready = group.chunks;
-                    self.choice = group.choice;
-                    self.handed = (self.clock.now(), group.took);
+            match self.next_group(interrupt).transpose()? {
+                Ok(Group { chunks, choice, took }) => {
+                    (self.ready, self.choice, self.handed) = (chunks, choice, (self.clock.now(), took));
                 }
                 Err(error) => return Some(Err(error)),
             }
@@ -103,24 +91,20 @@ impl Ahead {
         Some(Ok(blocks))
     }
 
-    fn next_group(&mut self, interrupt: Interrupt<'_>) -> Option<Result<Group>> {
-        if let Reading::Ahead(prefetch) = &self.reading
-            && prefetch.is_parents()
-        {
+    fn next_group(&mut self, interrupt: Interrupt<'_>) -> Result<Option<Group>> {
+        if self.prefetch.as_ref().is_some_and(Prefetch::is_parents) {
             // A forked child: the reading thread is not here. What was read is; go on behind it.
             let (job, overlap, clock) = (self.job.clone(), self.overlap.clone(), self.clock.clone());
-            match Reader::new(job, self.taken, overlap, clock) {
-                Ok(reader) => self.reading = Reading::Here(reader),
-                Err(error) => return Some(Err(error)),
-            }
+            self.here = Some(Reader::new(job, self.taken, overlap, clock)?);
+            self.prefetch = None;
         }
-        if let Reading::Here(reader) = &mut self.reading {
-            if self.alone || self.job.ahead == 0 || reader.is_quick() {
-                return reader.produce(interrupt);
-            }
-            if let Reading::Here(reader) = std::mem::replace(&mut self.reading, Reading::Nobody) {
-                self.reading = Reading::Ahead(Prefetch::new(reader));
-            }
+        if let Some(reader) = &mut self.here
+            && (self.alone || self.job.ahead == 0 || reader.is_quick())
+        {
+            return reader.produce(interrupt).transpose();
+        }
+        if let Some(reader) = self.here.take() {
+            self.prefetch = Some(Prefetch::new(reader));
         }
         // A caller who takes chunks much faster than they can be read gains nothing from reading ahead, and much
         // from larger groups: fewer sweeps over the file.
@@ -129,9 +113,6 @@ impl Ahead {
         let overlap = self.job.path() != Visit::Shuffled || worked * HURRY > took;
         self.overlap.store(overlap, Ordering::Relaxed);
         let pace = if overlap { Pace::Ahead } else { Pace::OnDemand };
-        match &mut self.reading {
-            Reading::Ahead(prefetch) => prefetch.next(pace, interrupt),
-            Reading::Here(_) | Reading::Nobody => None,
-        }
+        self.prefetch.as_mut().and_then(|prefetch| prefetch.next(pace, interrupt)).transpose()
     }
 }

@@ -1,10 +1,7 @@
 //! What a pass over an object store takes in requests, in bytes, and in money: pure arithmetic.
 
 use super::choose::{Choice, Visit};
-use super::fill::planned_row_bytes;
 use super::job::Input;
-use super::shares::Shares;
-use super::tactics::threads;
 use super::tuning::LARGE_ROW;
 use crate::error::Result;
 use crate::options::Way;
@@ -107,15 +104,11 @@ pub(crate) fn bill(
         if choice.way != Way::Range {
             return Ok(None);
         }
-        let lane = input.lane(choice.way, choice.cache)?;
-        let (nature, limit) = (lane.nature(), input.budget().limit());
-        let (row, rows) = (input.rows.row_bytes(), rows as f64);
+        let nature = input.lane(choice)?.nature();
+        let (row, rows) = (input.rows.row_bytes() as f64, rows as f64);
         let Nature { prior: Cost { request, byte, .. }, .. } = nature;
-        let ahead = Shares::new(limit, 0, threads(&nature, nature.prior, usize::MAX)).ahead;
-        let sharing = inputs.iter().filter(|other| other.budget().is(input.budget())).count() as u64;
-        let group = (ahead / sharing.max(1) / planned_row_bytes(row)).max(1) as f64;
+        let group = input.group_rows(inputs, &nature, nature.prior);
         let extent = nature.extent.unwrap_or(1 << 20) as f64;
-        let row = row as f64;
         let span = input.rows.count as f64 * (input.rows.stride as f64).min(row) * input.rows.columns as f64;
         let through = Through { span, rows, row, group, extent, gap: request / byte };
         let (requests, bytes) = match visit {

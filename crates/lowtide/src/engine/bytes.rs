@@ -9,10 +9,10 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::{Access, Cache, CacheWish, Way, Wish};
-use crate::store::{self, AsType, One, Source, Store, sigbus, window_for};
+use crate::store::{self, AsType, Made, Source, Store, sigbus, window_for};
 use crate::{meter, sys};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -32,10 +32,6 @@ pub(crate) trait Supply: Send + Sync + fmt::Debug {
     fn clock(&self) -> Clock;
     /// The files, where it is files.
     fn source(&self) -> Option<&Source>;
-    /// Whether they are in an object store.
-    fn is_remote(&self) -> bool {
-        self.source().is_some_and(Source::is_remote)
-    }
 }
 
 impl Supply for Source {
@@ -74,10 +70,11 @@ const PRINTED: usize = 16;
 /// Opened bytes.
 #[derive(Debug)]
 pub(crate) struct Data {
-    path: PathBuf,
-    access: Access,
-    cache: CacheWish,
-    budget: Budget,
+    /// The file, or the first of many.
+    pub(crate) path: PathBuf,
+    pub(crate) access: Access,
+    pub(crate) cache: CacheWish,
+    pub(crate) budget: Budget,
     opened: Mutex<Option<Arc<Opened>>>,
     fingerprint: OnceLock<String>,
 }
@@ -97,7 +94,7 @@ struct Opened {
     supply: Box<dyn Supply>,
     /// What others have made of them.
     made: Mutex<Vec<Weak<dyn LetGo>>>,
-    lanes: Mutex<Vec<(Which, Arc<Lane>)>>,
+    lanes: Made<Which, Lane>,
 }
 
 impl Data {
@@ -111,43 +108,13 @@ impl Data {
     pub(crate) fn over(supply: Box<dyn Supply>, path: PathBuf, wish: Wish) -> Result<Arc<Self>> {
         let Wish { access, cache, budget } = wish;
         let budget = budget.unwrap_or_else(|| Budget::default_for(supply.room()));
-        access.fits(supply.is_remote())?;
+        access.fits(supply.source().is_some_and(Source::is_remote))?;
         if access.way().is_some_and(Way::has_windows) {
             window_for(budget.limit())?;
         }
-        let opened = Opened { supply, made: Mutex::default(), lanes: Mutex::default() };
+        let opened = Opened { supply, made: Mutex::default(), lanes: Made::default() };
         let opened = Mutex::new(Some(Arc::new(opened)));
         Ok(Arc::new(Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }))
-    }
-}
-
-/// That a state was taken from this data, by their fingerprints.
-pub(crate) fn same_data(own: &str, of_state: &str) -> Result<()> {
-    if own == of_state {
-        return Ok(());
-    }
-    Err(Error::argument(
-        format!("the state is of other data: its fingerprint is {of_state}, this data's is {own}"),
-        "open the files that the state was taken from, in the same order, and take the same part of them",
-    ))
-}
-
-impl Data {
-    /// The file, or the first of many.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
-    pub(crate) fn cache(&self) -> CacheWish {
-        self.cache
-    }
-
-    pub(crate) fn budget(&self) -> &Budget {
-        &self.budget
     }
 
     /// Where the bytes are.
@@ -205,20 +172,7 @@ impl Data {
     /// A way to the bytes, made on first use.
     fn known(&self, which: Which, make: impl FnOnce(&dyn Supply) -> Result<Arc<Lane>>) -> Result<Arc<Lane>> {
         let opened = self.opened()?;
-        let known = |lanes: &mut Vec<(Which, Arc<Lane>)>| {
-            lanes.iter().find(|(known, _)| *known == which).map(|(_, lane)| lane.clone())
-        };
-        if let Some(lane) = sys::locked(&opened.lanes, known) {
-            return Ok(lane);
-        }
-        let lane = make(&*opened.supply)?;
-        // Two threads may have made one at the same time: the first stays.
-        Ok(sys::locked(&opened.lanes, |lanes| {
-            known(lanes).unwrap_or_else(|| {
-                lanes.push((which, lane.clone()));
-                lane
-            })
-        }))
+        opened.lanes.get(which, || make(&*opened.supply))
     }
 
     /// A way to the bytes, or to the elements that they become.
@@ -234,6 +188,8 @@ impl Data {
     /// What a choice depends on, as it is now, for rows of so many bytes.
     pub(crate) fn facts(&self, visit: Visit, row: u64) -> Result<Facts> {
         let opened = self.opened()?;
+        let source = opened.supply.source();
+        let remote = source.is_some_and(Source::is_remote);
         Ok(Facts {
             access: self.access,
             cache: self.cache,
@@ -244,10 +200,10 @@ impl Data {
             room: opened.supply.room(),
             budget: self.budget.limit(),
             direct: self.access == Access::Auto
-                && !opened.supply.is_remote()
+                && !remote
                 && self.lane(Way::Direct, Cache::Drop, None).is_ok(),
-            remote: opened.supply.is_remote(),
-            cached_locally: opened.supply.source().is_some_and(|source| source.local_cache().is_some()),
+            remote,
+            cached_locally: source.is_some_and(|source| source.local_cache().is_some()),
             guarded: opened.supply.is_guarded(),
         })
     }
@@ -274,39 +230,39 @@ impl Data {
         if let Some(known) = self.fingerprint.get() {
             return Ok(known.clone());
         }
-        let digest = fingerprint(&self.source()?, what)?;
+        let source = self.source()?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(what.as_bytes());
+        let lens = source.lens();
+        for len in &lens {
+            hasher.update(&len.to_le_bytes());
+        }
+        // Evenly over all of them, the first and the last included.
+        let last = lens.len().saturating_sub(1);
+        let mut printed: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
+        printed.dedup();
+        printed.truncate(lens.len());
+        // Objects as if they were files: a copy on a disk has the same.
+        for index in printed {
+            let file = source.one(index)?;
+            let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or(usize::MAX).min(4096)];
+            for offset in [0, file.len() - bytes.len() as u64] {
+                file.read_exact(offset, &mut bytes)?;
+                hasher.update(&bytes);
+            }
+        }
+        let digest = hasher.finalize().to_hex()[..32].to_owned();
         Ok(self.fingerprint.get_or_init(|| digest).clone())
     }
 }
 
-fn fingerprint(source: &Source, what: &str) -> Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(what.as_bytes());
-    let print = |hasher: &mut blake3::Hasher, file: &One| {
-        let part = usize::try_from(file.len()).unwrap_or(usize::MAX).min(4096);
-        let mut bytes = vec![0; part];
-        [0, file.len() - part as u64].into_iter().try_for_each(|offset| {
-            file.read_exact(offset, &mut bytes)?;
-            hasher.update(&bytes);
-            Ok(())
-        })
-    };
-    let lens = source.lens();
-    for len in &lens {
-        hasher.update(&len.to_le_bytes());
+/// That a state was taken from this data, by their fingerprints.
+pub(crate) fn same_data(own: &str, of_state: &str) -> Result<()> {
+    if own == of_state {
+        return Ok(());
     }
-    // Objects as if they were files: a copy on a disk has the same.
-    for index in printed(lens.len()) {
-        print(&mut hasher, &source.one(index)?)?;
-    }
-    Ok(hasher.finalize().to_hex()[..32].to_owned())
-}
-
-/// Which of so many files are looked into: evenly over all of them, the first and the last included.
-fn printed(count: usize) -> Vec<usize> {
-    let last = count.saturating_sub(1);
-    let mut chosen: Vec<usize> = (0..PRINTED).map(|i| i * last / (PRINTED - 1)).collect();
-    chosen.dedup();
-    chosen.truncate(count);
-    chosen
+    Err(Error::argument(
+        format!("the state is of other data: its fingerprint is {of_state}, this data's is {own}"),
+        "open the files that the state was taken from, in the same order, and take the same part of them",
+    ))
 }

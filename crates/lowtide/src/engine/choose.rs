@@ -72,6 +72,11 @@ impl Choice {
         Self { way, cache, sure: Sure::Certain, found: None, first: None, why: why.into() }
     }
 
+    /// Says more about it.
+    pub(crate) fn also(&mut self, said: &str) {
+        self.why = format!("{}; {said}", self.why);
+    }
+
     /// What is chosen for the first chunk of a pass.
     #[must_use]
     pub fn at_first(&self) -> Self {
@@ -151,10 +156,22 @@ impl Facts {
     fn first(&self, way: Way, cache: Cache) -> Option<Box<Choice>> {
         let brings_in = way == Way::Read && cache == Cache::Keep && self.warmth() < Warmth::Half;
         let small = self.visit == Visit::Shuffled && self.row < LARGE_ROW as u64;
-        let why = "the file is not in memory, and the first chunk leaves no single pages in the way of the sweep \
-                   that brings it in";
+        let why = format!(
+            "{}, and the first chunk leaves no single pages in the way of the sweep that brings it in",
+            self.memory()
+        );
         (self.access == Access::Auto && self.direct && brings_in && small)
             .then(|| Box::new(Choice::certain(Way::Direct, Cache::Drop, why)))
+    }
+
+    /// What is known of the file in memory, where that is not most of it. Opening it alone brings in its beginning.
+    fn memory(&self) -> &'static str {
+        match self.cached {
+            Some(cached) if cached > self.len / 100 => "part of the file is in memory",
+            Some(_) => "the file is not in memory",
+            // The kernel tells only its owner, or not at all.
+            None => "whether the file is in memory is unknown",
+        }
     }
 
     /// Whether a pass reads every byte once, in large requests: then nothing is gained by bringing it in.
@@ -180,11 +197,7 @@ impl Facts {
         if self.warmth() >= Warmth::Warm {
             return (Way::Read, "the file is in the page cache, and reads copy from there".into());
         }
-        let memory = match self.cached {
-            Some(_) => "the file is not in memory",
-            // The kernel tells only its owner, or not at all.
-            None => "whether the file is in memory is unknown",
-        };
+        let memory = self.memory();
         match cache {
             Cache::Keep if self.warmth() >= Warmth::Half && self.is_read_once() => {
                 (Way::Read, "most of the file is in the page cache, and reads bring in the rest".into())
@@ -272,6 +285,20 @@ mod tests {
         assert_eq!(first(Facts { cached: Some(3 * GIB), ..facts() }), Way::Read, "most of it is there");
         assert_eq!(first(Facts { visit: Visit::Random, ..facts() }), Way::Read);
         assert_eq!(first(Facts { access: Access::Read, ..facts() }), Way::Read, "as was asked for");
+    }
+
+    #[test]
+    fn a_part_that_is_in_memory_is_not_denied() {
+        for (quarters, visit) in
+            [(1, Visit::Sequential), (1, Visit::Shuffled), (3, Visit::Shuffled), (3, Visit::Random)]
+        {
+            let choice = Facts { cached: Some(quarters * GIB), visit, ..facts() }.choose();
+            for why in [&choice.why, &choice.at_first().why] {
+                assert!(why.starts_with("part of the file is in memory, and"), "{quarters} of 4: {why}");
+            }
+        }
+        let header = Facts { cached: Some(128 << 10), ..facts() }.choose().why;
+        assert!(header.starts_with("the file is not in memory, and"), "{header}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! [`plan`](super::plan), who reads and how in [`tactics`].
 
 use super::lane::{Asked, Lane};
-use super::plan::{Extent, extents, is_sorted, next_call, parts, ranges};
+use super::plan::{Extent, extents, next_call, parts, ranges};
 use super::shares;
 use super::tactics::{self, Gap, Reach, Tactics};
 use super::tuning::{ASK, FAR, FEW, PIECE, PIECE_WARM, SCRATCH_WARM};
@@ -13,149 +13,126 @@ use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::store::{AsType, Cost, FarConverter, How, Manner, Nature, Read, Stop};
+use crate::store::{Cost, How, Manner, Nature, Places, Read, Stop, sort};
 use crate::sys::crew;
-use crate::sys::far::Far;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Fulfils `reads` through `store`, with several threads where that is worth it. They are left in some
-/// other order.
-pub fn fetch(
-    lane: &Lane,
-    budget: &Budget,
-    reads: &mut [Read<'_>],
-    gap: Gap,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let piece = match lane.nature().extent {
-        Some(extent) => extent,
-        None if lane.cost().waits => PIECE,
-        None => PIECE_WARM,
-    };
-    if reads.iter().any(|r| r.into.len() > piece) {
-        // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
-        let mut pieces: Vec<_> = reads.iter_mut().flat_map(|read| read.again().pieces(piece)).collect();
-        return fetch_short(lane, budget, &mut pieces, gap, interrupt);
-    }
-    fetch_short(lane, budget, reads, gap, interrupt)
+/// Where bytes are fetched from, and how: what all reads of a fetch have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Fetch<'a> {
+    pub(crate) lane: &'a Lane,
+    pub(crate) budget: &'a Budget,
+    pub(crate) gap: Gap,
+    pub(crate) interrupt: Interrupt<'a>,
 }
 
-fn fetch_short(
-    lane: &Lane,
-    budget: &Budget,
-    reads: &mut [Read<'_>],
-    gap: Gap,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let work = (reads.len(), reads.iter().map(|read| read.into.len()).sum());
-    fetch_parts(lane, budget, work, |share| parts(reads, share).into_iter(), gap, interrupt)
-}
-
-/// The same for reads that are made part by part, when a thread takes them: `count` of them with so many `bytes`.
-/// `parts` is told how many belong in one.
-pub fn fetch_parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
-    lane: &Lane,
-    budget: &Budget,
-    (count, bytes): (usize, usize),
-    parts: impl FnOnce(usize) -> I,
-    gap: Gap,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let (nature, mut cost) = (lane.nature(), lane.cost());
-    if let Some(extent) = nature.extent {
-        return parts(count.max(1))
-            .try_for_each(|mut part| fetch_ranges(lane, part.as_mut(), extent, gap, interrupt));
-    }
-    let Tactics { threads, share } = tactics::share(&nature, cost, (count, bytes), gap);
-    match gap {
-        Gap::Wanted => cost.byte = 0.0,
-        Gap::Avoided => cost.request = 0.0, // then nothing is worth merging
-        Gap::Lost => {}
-    }
-    let parts = Mutex::new(parts(share));
-    let began = lane.now();
-    let answer = Mutex::new((0, 0, 0, Ok(())));
-    let stop = AtomicBool::new(false);
-    let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-    crew::together(threads - 1, &|| {
-        let far = bytes >= FAR;
-        let mut hand = Hand {
-            lane,
-            nature,
-            gap,
-            far,
-            ahead: Asked::Now,
-            scratch: None,
-            reach: lane.reach(),
-            asked: Instant::now(),
+impl Fetch<'_> {
+    /// Fulfils `reads`, with several threads where that is worth it. They are left in some other order.
+    pub(crate) fn reads(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        let piece = match self.lane.nature().extent {
+            Some(extent) => extent,
+            None if self.lane.cost().waits => PIECE,
+            None => PIECE_WARM,
         };
-        while let Some(mut part) = next() {
-            let part = part.as_mut();
-            if !is_sorted(part) {
-                part.sort_unstable_by_key(|r| r.offset);
-            }
-            let (done, result) = (part.len(), hand.fetch(budget, part, cost, &ask));
-            stop.fetch_or(result.is_err(), Ordering::Relaxed);
-            let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-            match result {
-                Ok((requests, bytes)) => {
-                    answer.0 += done;
-                    answer.1 += requests;
-                    answer.2 += bytes;
-                }
-                // The first error that is not only another thread's stop.
-                Err(error) if matches!(answer.3, Ok(()) | Err(Error::Interrupted)) => answer.3 = Err(error),
-                Err(_) => {}
-            }
-            if answer.3.is_err() {
-                return;
-            }
+        if reads.iter().any(|r| r.into.len() > piece) {
+            // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
+            let mut pieces: Vec<_> = reads.iter_mut().flat_map(|read| read.again().pieces(piece)).collect();
+            return self.short(&mut pieces);
         }
-        lane.reached(hand.reach);
-    });
-    let (done, requests, bytes, answer) = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
-    answer?;
-    if done < count {
-        return Err(Error::Interrupted); // forked in the middle of it: the others are in another process
+        self.short(reads)
     }
-    lane.learn(requests, bytes, lane.now().saturating_sub(began));
-    Ok(())
-}
 
-/// All at once, by a store that has many requests in flight by itself, and looks for signals while it waits.
-fn fetch_ranges(
-    lane: &Lane,
-    reads: &mut [Read<'_>],
-    extent: usize,
-    gap: Gap,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    interrupt()?;
-    if !is_sorted(reads) {
-        reads.sort_unstable_by_key(|r| r.offset);
+    fn short(&self, reads: &mut [Read<'_>]) -> Result<()> {
+        let work = (reads.len(), reads.iter().map(|read| read.into.len()).sum());
+        self.parts(work, |share| parts(reads, share).into_iter())
     }
-    let mut cost = lane.cost();
-    if gap == Gap::Avoided {
-        cost.request = 0.0; // then nothing is worth merging
+
+    /// The same for reads that are made part by part, when a thread takes them: `count` of them with so many `bytes`.
+    /// `parts` is told how many belong in one.
+    pub(crate) fn parts<'b, P: AsMut<[Read<'b>]>, I: Iterator<Item = P> + Send>(
+        &self,
+        (count, bytes): (usize, usize),
+        parts: impl FnOnce(usize) -> I,
+    ) -> Result<()> {
+        let Self { lane, gap, .. } = *self;
+        let (nature, mut cost) = (lane.nature(), lane.cost());
+        if let Some(extent) = nature.extent {
+            return parts(count.max(1)).try_for_each(|mut part| self.ranges(part.as_mut(), extent));
+        }
+        let Tactics { threads, share } = tactics::share(&nature, cost, (count, bytes), gap);
+        match gap {
+            Gap::Wanted => cost.byte = 0.0,
+            Gap::Avoided => cost.request = 0.0, // then nothing is worth merging
+            Gap::Lost => {}
+        }
+        let parts = Mutex::new(parts(share));
+        let began = lane.now();
+        let answer = Mutex::new((0, 0, 0, Ok(())));
+        let stop = AtomicBool::new(false);
+        let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { (self.interrupt)() };
+        let fetch = Fetch { interrupt: &ask, ..*self };
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        crew::together(threads - 1, &|| {
+            let mut hand = Hand::new(&fetch, nature, cost, bytes >= FAR);
+            while let Some(mut part) = next() {
+                let part = part.as_mut();
+                sort(part);
+                let (done, result) = (part.len(), hand.fetch(part));
+                stop.fetch_or(result.is_err(), Ordering::Relaxed);
+                let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+                match result {
+                    Ok((requests, bytes)) => {
+                        answer.0 += done;
+                        answer.1 += requests;
+                        answer.2 += bytes;
+                    }
+                    // The first error that is not only another thread's stop.
+                    Err(error) if matches!(answer.3, Ok(()) | Err(Error::Interrupted)) => {
+                        answer.3 = Err(error);
+                    }
+                    Err(_) => {}
+                }
+                if answer.3.is_err() {
+                    return;
+                }
+            }
+            lane.reached(hand.reach);
+        });
+        let (done, requests, bytes, answer) = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        answer?;
+        if done < count {
+            return Err(Error::Interrupted); // forked in the middle of it: the others are in another process
+        }
+        lane.learn(requests, bytes, lane.now().saturating_sub(began));
+        Ok(())
     }
-    // What is empty needs no request.
-    let empty = reads.iter().take_while(|read| read.into.is_empty()).count();
-    let reads = &mut reads[empty..];
-    let extents: Vec<Extent> = ranges(reads.iter().map(|r| r.offset..r.end()), cost, extent).collect();
-    let how =
-        How { manner: Manner::Together, extents: &extents, stop: Stop(Some(interrupt)), ..How::default() };
-    lane.read(reads, how, Asked::Now)
+
+    /// All at once, by a store that has many requests in flight by itself, and looks for signals while it waits.
+    fn ranges(&self, reads: &mut [Read<'_>], extent: usize) -> Result<()> {
+        (self.interrupt)()?;
+        sort(reads);
+        let mut cost = self.lane.cost();
+        if self.gap == Gap::Avoided {
+            cost.request = 0.0; // then nothing is worth merging
+        }
+        // What is empty needs no request.
+        let empty = reads.iter().take_while(|read| read.into.is_empty()).count();
+        let reads = &mut reads[empty..];
+        let extents: Vec<Extent> = ranges(reads.iter().map(|r| r.offset..r.end()), cost, extent).collect();
+        let stop = Stop(Some(self.interrupt));
+        let how = How { manner: Manner::Together, extents: &extents, stop, ..How::default() };
+        self.lane.read(reads, how, Asked::Now)
+    }
 }
 
 /// What one thread keeps from part to part.
-struct Hand<'l> {
-    lane: &'l Lane,
+struct Hand<'f> {
+    fetch: &'f Fetch<'f>,
     nature: Nature,
-    gap: Gap,
+    cost: Cost,
     far: bool,
     /// Whether the disk was asked for the call that comes next.
     ahead: Asked,
@@ -165,15 +142,15 @@ struct Hand<'l> {
     asked: Instant,
 }
 
-impl Hand<'_> {
+impl<'f> Hand<'f> {
+    fn new(fetch: &'f Fetch<'f>, nature: Nature, cost: Cost, far: bool) -> Self {
+        let (reach, asked) = (fetch.lane.reach(), Instant::now());
+        Self { fetch, nature, cost, far, ahead: Asked::Now, scratch: None, reach, asked }
+    }
+
     /// One part: sorted reads, call by call. Says how many requests and bytes that were.
-    fn fetch(
-        &mut self,
-        budget: &Budget,
-        reads: &mut [Read<'_>],
-        mut cost: Cost,
-        interrupt: Interrupt<'_>,
-    ) -> Result<(usize, usize)> {
+    fn fetch(&mut self, reads: &mut [Read<'_>]) -> Result<(usize, usize)> {
+        let (lane, mut cost) = (self.fetch.lane, self.cost);
         let merges = |reads: &[Read<'_>]| {
             extents(reads.iter().map(|r| r.offset..r.end()), cost).any(|e| e.is_merged())
         };
@@ -182,7 +159,7 @@ impl Hand<'_> {
             && cost.request > 0.0
             && (reads.len() > FEW || merges(reads))
         {
-            self.scratch = scratch(budget, &self.nature, cost)?;
+            self.scratch = scratch(self.fetch.budget, &self.nature, cost)?;
         }
         if self.scratch.is_none() {
             cost.request = 0.0; // nothing can be merged without a scratch
@@ -193,22 +170,22 @@ impl Hand<'_> {
         let mut call = next_call(&self.nature, reads, cost, self.reach.most(), room);
         let first = self.coming(&call);
         if !first.is_empty() {
-            self.lane.read(&mut [], How { coming: &first, ..How::default() }, Asked::Now)?;
+            lane.read(&mut [], How { coming: &first, ..How::default() }, Asked::Now)?;
         }
         self.ahead = if first.is_empty() { Asked::Now } else { Asked::Ahead };
         while done < reads.len() {
             let rest = &mut reads[done..];
             let size = call.last().map_or(rest.len(), |last| last.reads.end);
             let next = next_call(&self.nature, &rest[size..], cost, self.reach.most(), room);
-            let started = self.lane.now();
+            let started = lane.now();
             let (requests, bytes) = (call.len(), call.iter().map(Extent::len).sum::<usize>());
             sum = (sum.0 + requests, sum.1 + bytes);
             self.fetch_call(scratch.as_deref_mut().unwrap_or_default(), rest, &call, &next)?;
             done += size;
             call = next;
-            self.reach.took((requests, bytes), self.lane.now().saturating_sub(started));
+            self.reach.took((requests, bytes), lane.now().saturating_sub(started));
             if self.asked.elapsed() >= ASK {
-                interrupt()?;
+                (self.fetch.interrupt)()?;
                 self.asked = Instant::now();
             }
         }
@@ -218,10 +195,12 @@ impl Hand<'_> {
 
     /// What the store is told of a call that comes next.
     fn coming(&self, call: &[Extent]) -> Vec<Range<u64>> {
-        tactics::coming(&self.nature, self.lane.cost(), self.gap, call.iter().map(|extent| &extent.bytes))
+        let Fetch { lane, gap, .. } = *self.fetch;
+        tactics::coming(&self.nature, lane.cost(), gap, call.iter().map(|extent| &extent.bytes))
     }
 
-    /// One call to the store, and the scatter after it.
+    /// One call to the store, and the scatter after it. Elements are converted then, so that only those are which are
+    /// wanted.
     fn fetch_call(
         &mut self,
         scratch: &mut [u8],
@@ -229,94 +208,45 @@ impl Hand<'_> {
         call: &[Extent],
         next: &[Extent],
     ) -> Result<()> {
+        let Fetch { lane, gap, .. } = *self.fetch;
         let longest = call.iter().map(Extent::len).max().unwrap_or(0);
-        let manner = tactics::manner(&self.nature, self.lane.cost(), self.gap, (call.len(), longest));
+        let manner = tactics::manner(&self.nature, lane.cost(), gap, (call.len(), longest));
         let coming = self.coming(next);
         let how = How { manner, far: self.far, coming: &coming, ..How::default() };
         let asked =
             std::mem::replace(&mut self.ahead, if coming.is_empty() { Asked::Now } else { Asked::Ahead });
         if call.iter().all(|extent| !extent.is_merged()) {
-            return self.lane.read(&mut rest[..call.len()], how, asked);
+            return lane.read(&mut rest[..call.len()], how, asked);
         }
-        if let Some(as_type) = self.lane.as_type() {
-            return self.fetch_as(as_type, scratch, rest, call, (how, asked));
-        }
-        let mut requests = Vec::with_capacity(call.len());
-        let mut merged = Vec::new();
-        let (mut free, mut used) = (&mut *scratch, 0);
-        let mut reads = &mut *rest;
-        for extent in call {
-            let (mine, others) = reads.split_at_mut(extent.reads.len());
-            reads = others;
-            match mine {
-                [one] => requests.push(Read { offset: one.offset, into: &mut *one.into }),
-                many => {
-                    let (into, left) = free.split_at_mut(extent.len());
-                    free = left;
-                    requests.push(Read { offset: extent.bytes.start, into });
-                    merged.push((used, extent.bytes.start, many));
-                    used += extent.len();
-                }
-            }
-        }
-        self.lane.read(&mut requests, how, asked)?;
-        let far = self.far.then(Far::default);
-        for (at, start, many) in merged {
-            for read in many {
-                let from = at + usize::try_from(read.offset - start).unwrap_or(usize::MAX);
-                let from = &scratch[from..from + read.into.len()];
-                match &far {
-                    Some(far) => far.copy(from, read.into),
-                    None => read.into.copy_from_slice(from),
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Hand<'_> {
-    /// The same where elements are converted: after the scatter, so that only those are which are wanted.
-    fn fetch_as(
-        &self,
-        as_type: AsType,
-        scratch: &mut [u8],
-        rest: &mut [Read<'_>],
-        call: &[Extent],
-        (how, asked): (How<'_>, Asked),
-    ) -> Result<()> {
-        let raw_len = |len| as_type.cast.raw_len(len);
+        let as_type = lane.as_type();
+        let raw_len = |len| as_type.map_or(len, |as_type| as_type.cast.raw_len(len));
         let mut requests = Vec::with_capacity(call.len());
         let (mut free, mut reads) = (&mut *scratch, &mut *rest);
         for extent in call {
             let (mine, others) = reads.split_at_mut(extent.reads.len());
             reads = others;
-            let offset = as_type.in_file(extent.bytes.start);
+            let start = extent.bytes.start;
+            let offset = as_type.map_or(start, |as_type| as_type.in_file(start));
             if let [one] = mine {
-                let start = one.into.len() - raw_len(one.into.len());
-                requests.push(Read { offset, into: &mut one.into[start..] });
+                let lead = one.into.len() - raw_len(one.into.len());
+                requests.push(Read { offset, into: &mut one.into[lead..] });
             } else {
                 let (into, left) = free.split_at_mut(raw_len(extent.len()));
                 free = left;
                 requests.push(Read { offset, into });
             }
         }
-        let coming = as_type.all_in_file(how.coming);
-        self.lane.read_raw(&mut requests, How { coming: &coming, far: false, ..how }, asked)?;
-        let mut converter = as_type.cast.converter();
-        let mut far = self.far.then(|| FarConverter::new(as_type.cast));
+        lane.read_raw(&mut requests, how, asked)?;
+        let mut places = Places::new(as_type.map(|as_type| as_type.cast), self.far);
         let mut used = 0;
         for extent in call {
             match &mut rest[extent.reads.clone()] {
-                [one] => converter.convert_at_end(one.into),
+                [one] => places.take_end(one.into),
                 many => {
                     for read in many {
                         let before = usize::try_from(read.offset - extent.bytes.start).unwrap_or(usize::MAX);
                         let from = &scratch[used + raw_len(before)..][..raw_len(read.into.len())];
-                        match &mut far {
-                            Some(far) => far.convert(from, read.into),
-                            None => converter.convert(from, read.into),
-                        }
+                        places.take(from, read.into);
                     }
                     used += raw_len(extent.len());
                 }
@@ -380,6 +310,11 @@ mod tests {
         fn lane(&self) -> Lane {
             Lane::new(Arc::new(self.clone()), Clock::default())
         }
+
+        fn fetch(&self, budget: u64, reads: &mut [Read<'_>]) {
+            let (lane, budget) = (&self.lane(), &Budget::new(budget).unwrap());
+            Fetch { lane, budget, gap: Gap::Lost, interrupt: &|| Ok(()) }.reads(reads).unwrap();
+        }
     }
 
     proptest! {
@@ -396,7 +331,7 @@ mod tests {
             let mut out: Vec<Vec<u8>> = starts.iter().map(|_| vec![0; len]).collect();
             let mut reads: Vec<Read<'_>> =
                 starts.iter().zip(&mut out).map(|(&offset, into)| Read { offset, into }).collect();
-            fetch(&store.lane(), &Budget::new(budget).unwrap(), &mut reads, Gap::Lost, &|| Ok(())).unwrap();
+            store.fetch(budget, &mut reads);
             for (&start, out) in starts.iter().zip(&out) {
                 for (i, &b) in out.iter().enumerate() {
                     prop_assert_eq!(b, byte(start + i as u64));
@@ -420,7 +355,7 @@ mod tests {
         let starts: Vec<u64> = (0..10).flat_map(|i| [0, 100, 1 << 20].map(|at| at + (i << 22))).collect();
         let mut reads: Vec<_> =
             starts.iter().zip(&mut out).map(|(&offset, into)| Read { offset, into }).collect();
-        fetch(&store.lane(), &Budget::new(16 << 20).unwrap(), &mut reads, Gap::Lost, &|| Ok(())).unwrap();
+        store.fetch(16 << 20, &mut reads);
         assert!(store.asked.lock().unwrap().iter().all(|asked| asked.end - asked.start <= CAP));
         assert!(out.iter().zip(&starts).all(|(out, start)| out[99] == byte(start + 99)));
     }
@@ -434,7 +369,7 @@ mod tests {
         };
         let mut out = vec![[0; 100]; 3];
         let mut reads: Vec<_> = out.iter_mut().map(|into| Read { offset: 7, into }).collect();
-        fetch(&store.lane(), &Budget::new(1000).unwrap(), &mut reads, Gap::Lost, &|| Ok(())).unwrap();
+        store.fetch(1000, &mut reads);
         assert!(out.iter().all(|out| out[99] == byte(106)));
     }
 
@@ -447,9 +382,9 @@ mod tests {
         };
         let mut out = vec![0; 200 << 20];
         let stop = || Err(Error::argument("stopped", ""));
-        let budget = Budget::new(1 << 20).unwrap();
-        let answer =
-            fetch(&store.lane(), &budget, &mut [Read { offset: 0, into: &mut out }], Gap::Lost, &stop);
+        let (lane, budget) = (&store.lane(), &Budget::new(1 << 20).unwrap());
+        let fetch = Fetch { lane, budget, gap: Gap::Lost, interrupt: &stop };
+        let answer = fetch.reads(&mut [Read { offset: 0, into: &mut out }]);
         assert!(matches!(answer, Err(Error::Argument { .. })));
         assert!(store.asked.lock().unwrap().len() < 800, "long before the end");
     }

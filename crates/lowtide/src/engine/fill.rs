@@ -1,14 +1,12 @@
 //! Fills the memory of coming chunks: positions of a pass become row numbers, those become reads, and each read has its
 //! place in a chunk. What is read how is decided before, in [`group`](super::group).
 
-use super::fetch::{fetch, fetch_parts};
+use super::fetch::Fetch;
 use super::job::{Input, Job, Pass};
-use super::lane::Lane;
-use super::tactics::Gap;
+use super::rows::Rows;
 use super::tuning::{FILL_ALONE, LARGE_ROW, PLAN_RUNS};
 use crate::budget::Lease;
 use crate::error::Result;
-use crate::interrupt::Interrupt;
 use crate::order::{Mixes, Order, Through};
 use crate::store::Read;
 use crate::sys::{self, crew};
@@ -42,11 +40,16 @@ pub(super) struct Positions<'j> {
 }
 
 impl Positions<'_> {
+    /// Which positions the steps are.
+    fn steps(&self) -> impl Iterator<Item = Range<u64>> + Clone + use<> {
+        let steps = self.job.steps;
+        (self.next..).map_while(move |step| steps.range(step))
+    }
+
     /// Those before `end`, step by step.
     fn spans(&self, end: u64) -> impl Iterator<Item = Range<u64>> + Clone {
-        let (steps, part) = (self.job.steps, self.part.start..self.part.end.min(end));
-        (self.next..)
-            .map_while(move |step| steps.range(step))
+        let part = self.part.start..self.part.end.min(end);
+        self.steps()
             .take_while(move |range| range.start < part.end)
             .map(move |range| range.start.max(part.start)..range.end.min(part.end))
             .filter(|span| !span.is_empty())
@@ -69,26 +72,25 @@ impl Positions<'_> {
     pub(super) fn fill<'a>(
         &self,
         input: &Input,
-        (lane, gap): (&Lane, Gap),
+        fetch: &Fetch<'_>,
         planned: Option<&Planned>,
         out: impl ExactSizeIterator<Item = &'a mut [u8]>,
-        interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let (rows, budget) = (&input.rows, input.budget());
+        let rows = &input.rows;
         let row = rows.row_bytes();
         if row == 0 {
             return Ok(());
         }
-        let ranges = (self.next..).map_while(|step| self.job.steps.range(step));
+        let ranges = self.steps();
         if let Pass::Sequential(_) = self.job.pass
             && input.dealt.is_none()
             && rows.is_dense()
         {
-            return read_runs(input, lane, ranges.zip(out), gap, interrupt);
+            return read_runs(rows, fetch, ranges.zip(out));
         }
         let total: u64 = ranges.clone().take(out.len()).map(|r| r.end - r.start).sum();
         // Where the budget is in others' hands the plan of a single chunk is made all the same.
-        let _plan = budget.lease(total * PLAN_BYTES);
+        let _plan = fetch.budget.lease(total * PLAN_BYTES);
         let end = ranges.clone().take(out.len()).last().map_or(0, |range| range.end);
         let (spans, part) = (self.spans(end), &self.part);
         let places = ranges.zip(out).flat_map(|(range, out)| {
@@ -110,7 +112,7 @@ impl Positions<'_> {
             let parts = |share| {
                 planned.rows.chunks(share).map(move |rows| rows.iter().map(&mut read).collect::<Vec<_>>())
             };
-            return fetch_parts(lane, budget, work, parts, gap, interrupt);
+            return fetch.parts(work, parts);
         }
         let order = self.job.pass.order();
         let numbers = match &input.dealt {
@@ -119,31 +121,29 @@ impl Positions<'_> {
         };
         let mut reads = Vec::with_capacity(numbers.len());
         reads.extend(places.zip(numbers).map(|(into, n)| Read { offset: rows.offset(n), into }));
-        fetch(lane, budget, &mut reads, gap, interrupt)
+        fetch.reads(&mut reads)
     }
 }
 
 /// Rows in file order: a chunk is one long read, or one for each column.
 fn read_runs<'a>(
-    input: &Input,
-    lane: &Lane,
+    rows: &Rows,
+    fetch: &Fetch<'_>,
     chunks: impl Iterator<Item = (Range<u64>, &'a mut [u8])>,
-    gap: Gap,
-    interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let mut reads = Vec::new();
     for (range, mut out) in chunks {
-        for (offset, len) in input.rows.runs(&range) {
+        for (offset, len) in rows.runs(&range) {
             let (into, rest) = out.split_at_mut(len.min(out.len()));
             out = rest;
             reads.push(Read { offset, into });
             if reads.len() == PLAN_RUNS {
-                fetch(lane, input.budget(), &mut reads, gap, interrupt)?;
+                fetch.reads(&mut reads)?;
                 reads.clear();
             }
         }
     }
-    fetch(lane, input.budget(), &mut reads, gap, interrupt)
+    fetch.reads(&mut reads)
 }
 
 /// The rows at some spans of positions.

@@ -8,10 +8,11 @@
 //! What a group does is decided once, before it: see [`Outlook`].
 
 use super::choose::{Choice, Sure, Visit};
+use super::fetch::Fetch;
 use super::fill::{Planned, Positions};
 use super::job::{Input, Job};
 use super::lane::Clock;
-use super::outlook::{Care, Outlook};
+use super::outlook::Outlook;
 use super::seen::Trial;
 use super::tactics::Gap;
 use super::tuning::{CHOOSE_AGAIN, GROWTH_UNSORTED};
@@ -21,7 +22,6 @@ use crate::interrupt::Interrupt;
 use crate::prefetch::Produce;
 use crate::sys::crew;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -85,15 +85,15 @@ impl Produce for Reader {
         let passing = |error: &Error| {
             matches!(error, Error::Interrupted | Error::Closed { .. }) || error.is_unreachable()
         };
-        let mut answer = self.read_group(most, Care::Quick, interrupt);
+        let mut answer = self.read_group(most, Gap::Lost, interrupt);
         if answer.as_ref().is_err_and(|error| !passing(error)) && self.cursor.ahead > 1 {
             // One of many chunks failed: read them one by one, so that the error comes with its own chunk.
             self.cursor.alone = self.cursor.next + self.cursor.ahead;
-            answer = self.read_group(1, Care::Quick, interrupt);
+            answer = self.read_group(1, Gap::Lost, interrupt);
         }
         if answer.as_ref().is_err_and(|error| !passing(error)) {
             // And what lies between its rows may be what cannot be read.
-            answer = self.read_group(1, Care::Exact, interrupt);
+            answer = self.read_group(1, Gap::Avoided, interrupt);
         }
         if let Ok(group) = &answer {
             self.cursor.next += group.chunks.len() as u64;
@@ -109,7 +109,7 @@ impl Reader {
         let choices = job.choose()?;
         // What an earlier pass learned of the page cache may be hours old: this one begins with what the kernel says now.
         for (input, choice) in job.inputs.iter().zip(&choices) {
-            if let (Some(found), Ok(lane)) = (choice.found, input.lane(choice.way, choice.cache)) {
+            if let (Some(found), Ok(lane)) = (choice.found, input.lane(choice)) {
                 lane.found(found);
             }
         }
@@ -130,23 +130,16 @@ impl Reader {
 
     /// Whether a disk has to be waited for.
     fn waits(&self) -> bool {
-        self.job
-            .inputs
-            .iter()
-            .zip(&self.seen.choices)
-            .any(|(input, choice)| input.lane(choice.way, choice.cache).is_ok_and(|lane| lane.cost().waits))
+        let waits = |(input, choice): (&Input, _)| input.lane(choice).is_ok_and(|lane| lane.cost().waits);
+        self.job.inputs.iter().zip(&self.seen.choices).any(waits)
     }
 
     /// Reads the next chunk, and as many after it as the look-ahead allows, `most` at most. What was half read before
     /// is lost where that fails, and read again.
-    fn read_group(&mut self, most: u64, care: Care, interrupt: Interrupt<'_>) -> Result<Group> {
+    fn read_group(&mut self, most: u64, gap: Gap, interrupt: Interrupt<'_>) -> Result<Group> {
         let began = self.clock.now();
-        let choices = self.choose()?;
-        let outlook = self.outlook(&choices, care)?;
-        let start = self.job.steps.range(self.cursor.next).map_or(0, |range| range.start);
-        let (half, mut from) =
-            self.cursor.half.take().map_or((None, start), |(half, until)| (Some(half), until));
-        let mut memory = self.memory(&outlook, half, from, most)?;
+        let outlook = self.outlook(gap)?;
+        let (mut memory, mut from) = self.memory(&outlook, most)?;
         loop {
             let until;
             (until, self.planned) = self.read_memory(&outlook, &mut memory, from, interrupt)?;
@@ -169,60 +162,46 @@ impl Reader {
             self.seen.swept = true;
             self.seen.chosen = self.seen.chosen.filter(|_| !outlook.iter().any(|outlook| outlook.brings_in));
         }
-        if let [choice] = &*choices
+        if let [Outlook { choice, .. }] = &*outlook
             && choice.sure == Sure::Trial
         {
             self.seen.trial.note(choice.way, chunks.len(), took);
         }
-        let choice = choices.into_iter().next().ok_or_else(no_inputs)?;
+        let choice = outlook.into_iter().next().ok_or_else(no_inputs)?.choice;
         Ok(Group { chunks, choice, took })
     }
 
     /// How the next group is read. What is in memory changes while we read, so a choice does not hold for long.
-    fn choose(&mut self) -> Result<Vec<Choice>> {
+    fn outlook(&mut self, gap: Gap) -> Result<Vec<Outlook>> {
         let automatic = self.job.inputs.iter().any(Input::is_automatic);
         let now = self.clock.now();
         if automatic && self.seen.chosen.is_none_or(|chosen| now.saturating_sub(chosen) > CHOOSE_AGAIN) {
             self.seen.choices = self.job.choose()?;
             self.seen.chosen = Some(now);
         }
-        let first = self.cursor.next == 0;
-        let mut choices: Vec<Choice> = self
-            .seen
-            .choices
-            .iter()
-            .map(|choice| if first { choice.at_first() } else { choice.clone() })
-            .collect();
+        let (first, visit) = (self.cursor.next == 0, self.job.visit());
+        let choice = |choice: &Choice| if first { choice.at_first() } else { choice.clone() };
+        let mut choices: Vec<Choice> = self.seen.choices.iter().map(choice).collect();
         if let [choice] = &mut *choices
             && automatic
             && choice.sure == Sure::Trial
         {
             choice.way = self.seen.trial.decide();
         }
-        Ok(choices)
+        let outlook = |(input, choice)| Outlook::new(input, choice, visit, gap);
+        self.job.inputs.iter().zip(choices).map(outlook).collect()
     }
 
-    fn outlook(&self, choices: &[Choice], care: Care) -> Result<Vec<Outlook>> {
-        let visit = self.job.visit();
-        self.job
-            .inputs
-            .iter()
-            .zip(choices)
-            .map(|(input, choice)| Outlook::new(input, choice, visit, care))
-            .collect()
-    }
-
-    /// Memory for the steps to read at once, a block for each input: what is half read first.
-    fn memory(
-        &mut self,
-        outlook: &[Outlook],
-        half: Option<Vec<Block>>,
-        from: u64,
-        most: u64,
-    ) -> Result<Vec<Vec<Block>>> {
+    /// Memory for the steps to read at once, a block for each input, and the position to go on from: what is half read
+    /// first.
+    fn memory(&mut self, outlook: &[Outlook], most: u64) -> Result<(Vec<Vec<Block>>, u64)> {
         let next = self.cursor.next;
+        let start = self.job.steps.range(next).map_or(0, |range| range.start);
+        let (mut memory, from) = match self.cursor.half.take() {
+            Some((half, until)) => (vec![half], until),
+            None => (Vec::new(), start),
+        };
         let wanted = self.look_ahead(outlook, from).min(self.job.steps.count() - next).min(most).max(1);
-        let mut memory: Vec<Vec<Block>> = half.into_iter().collect();
         self.cursor.ahead = wanted;
         for step in next + memory.len() as u64..next + wanted {
             match self.blocks(step, wanted)? {
@@ -235,7 +214,7 @@ impl Reader {
             memory.extend(self.blocks(next, 1)?);
         }
         self.cursor.ahead = memory.len() as u64;
-        Ok(memory)
+        Ok((memory, from))
     }
 
     /// How many chunks to read at once.
@@ -249,10 +228,9 @@ impl Reader {
         }
         let rows = self.job.step_rows(next) as u64;
         let groups = 1 + u64::from(self.overlap.load(Ordering::Relaxed));
-        let most = inputs.iter().zip(outlook).map(|(input, outlook)| {
-            let sharing = inputs.iter().filter(|other| other.budget().is(input.budget())).count() as u64;
-            outlook.most(input, rows, groups, sharing)
-        });
+        let most =
+            |(input, outlook): (&Input, &Outlook)| outlook.most(input, rows, groups, input.sharing(inputs));
+        let most = inputs.iter().zip(outlook).map(most);
         let growth = outlook.iter().map(Outlook::growth).max().unwrap_or(GROWTH_UNSORTED);
         // One group is in the caller's hands while the next is read.
         most.min().unwrap_or(1).min(self.cursor.ahead.saturating_mul(growth)).min(self.job.ahead / 2).max(1)
@@ -261,19 +239,14 @@ impl Reader {
     /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
     fn blocks(&self, step: u64, wanted: u64) -> Result<Option<Vec<Block>>> {
         let rows = self.job.step_rows(step) as u64;
-        let mut blocks = Vec::with_capacity(self.job.inputs.len());
-        for input in &self.job.inputs {
+        let block = |input: &Input| {
             let (budget, len) = (input.budget(), input.rows.bytes(rows));
-            if wanted == 1 {
-                blocks.push(Block::for_caller(budget, len)?);
-            } else {
-                match Block::counted(budget, len)? {
-                    Some(block) => blocks.push(block),
-                    None => return Ok(None),
-                }
+            match wanted {
+                1 => Some(Block::for_caller(budget, len)),
+                _ => Block::counted(budget, len).transpose(),
             }
-        }
-        Ok(Some(blocks))
+        };
+        self.job.inputs.iter().map(block).collect::<Option<_>>().transpose()
     }
 
     /// Fills the memory of the coming steps, from position `from` up to the one that is returned. While a disk is
@@ -288,7 +261,19 @@ impl Reader {
         let (job, mixes) = (&*self.job, self.job.pass.mixes());
         let until = mixes.map_or(u64::MAX, |order| order.mix_range(from).end);
         let last = self.cursor.next + memory.len() as u64 - 1;
-        let mut read = || self.read_inputs(outlook, memory, from..until, interrupt);
+        let mut read = || {
+            let positions = Positions { job, next: self.cursor.next, part: from..until };
+            for (index, (input, outlook)) in job.inputs.iter().zip(outlook).enumerate() {
+                // Mapped pages count too: free slabs make way for them.
+                let _windows = input.budget().lease(outlook.windows);
+                let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
+                let stop = || input.data.stop(interrupt);
+                let (lane, budget, gap) = (&*outlook.lane, input.budget(), self.gap(input, outlook));
+                let fetch = Fetch { lane, budget, gap, interrupt: &stop };
+                positions.fill(input, &fetch, self.planned.as_ref(), out)?;
+            }
+            Ok(())
+        };
         let Some(order) = mixes.filter(|_| outlook.iter().any(|outlook| outlook.cost.waits)) else {
             return read().map(|()| (until, None));
         };
@@ -301,25 +286,6 @@ impl Reader {
         let (read, plan) = crew::both(read, plan);
         read.unwrap_or(Err(Error::Interrupted))?; // forked in the middle of it
         Ok((until, plan.flatten()))
-    }
-
-    fn read_inputs(
-        &self,
-        outlook: &[Outlook],
-        memory: &mut [Vec<Block>],
-        part: Range<u64>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let positions = Positions { job: &self.job, next: self.cursor.next, part };
-        for (index, (input, outlook)) in self.job.inputs.iter().zip(outlook).enumerate() {
-            // Mapped pages count too: free slabs make way for them.
-            let _windows = input.budget().lease(outlook.windows);
-            let out = memory.iter_mut().map(|blocks| &mut *blocks[index]);
-            let stop = || input.data.stop(interrupt);
-            let how = (&*outlook.lane, self.gap(input, outlook));
-            positions.fill(input, how, self.planned.as_ref(), out, &stop)?;
-        }
-        Ok(())
     }
 
     /// What lies between the rows of the next group. The first sweep of a pass through a file that may stay in memory
@@ -337,10 +303,9 @@ impl Reader {
             }
             Visit::Blocks | Visit::Random => false,
         };
-        match outlook.care {
-            Care::Exact => Gap::Avoided,
-            Care::Quick if outlook.brings_in && wanted => Gap::Wanted,
-            Care::Quick => Gap::Lost,
+        match outlook.gap {
+            Gap::Lost if outlook.brings_in && wanted => Gap::Wanted,
+            gap => gap,
         }
     }
 }

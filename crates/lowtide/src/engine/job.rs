@@ -3,17 +3,20 @@
 use super::bill::bill;
 use super::bytes::Data;
 use super::choose::{Choice, Visit};
+use super::fill::planned_row_bytes;
 use super::lane::Lane;
 use super::predict::predict;
 use super::rows::Rows;
+use super::shares::Shares;
+use super::tactics::threads;
 use super::tuning::{REMOTE_BLOCK, SORTED};
 use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::cast::Cast;
 use crate::error::Result;
-use crate::options::{Access, Cache, Way};
-use crate::order::{Blocks, Mixes, Order, Part, Permutation, Sequential, Steps, Stream, Within};
-use crate::store::AsType;
+use crate::options::Access;
+use crate::order::{Blocks, Mix, Mixes, Order, Part, Permutation, Sequential, Steps, Stream, Within};
+use crate::store::{AsType, Cost, Nature};
 use std::sync::Arc;
 
 /// Which rows, when.
@@ -53,11 +56,23 @@ impl Pass {
         }
     }
 
-    /// The same where it is read mix by mix.
+    /// The blocks of a block shuffle.
+    pub(crate) fn mix(&self) -> Option<Mix> {
+        match self {
+            Self::Blocks(order) => Some(order.mix()),
+            Self::Windows(order) => match order.within() {
+                Within::Blocks(mix) => Some(mix),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The order where it is read mix by mix.
     pub(crate) fn mixes(&self) -> Option<&dyn Mixes> {
         match self {
             Self::Blocks(order) => Some(order),
-            Self::Windows(order) if matches!(order.within(), Within::Blocks(_)) => Some(&**order),
+            Self::Windows(order) if self.mix().is_some() => Some(&**order),
             _ => None,
         }
     }
@@ -83,14 +98,14 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn budget(&self) -> &Budget {
-        self.data.budget()
+        &self.data.budget
     }
 
-    /// A way to the bytes.
-    pub(crate) fn lane(&self, way: Way, cache: Cache) -> Result<Arc<Lane>> {
+    /// The chosen way to the bytes.
+    pub(crate) fn lane(&self, choice: &Choice) -> Result<Arc<Lane>> {
         match &self.held {
             Some((lane, _)) => Ok(lane.clone()),
-            None => self.data.lane(way, cache, self.as_type),
+            None => self.data.lane(choice.way, choice.cache, self.as_type),
         }
     }
 
@@ -106,7 +121,7 @@ impl Input {
         ];
         for (cast, when) in casts {
             if let Some(cast) = cast {
-                choice.why = format!("{}; {} becomes {} {when}", choice.why, cast.from(), cast.to());
+                choice.also(&format!("{} becomes {} {when}", cast.from(), cast.to()));
             }
         }
         Ok(choice)
@@ -120,9 +135,20 @@ impl Input {
         Ok(Some((cast, Block::for_caller(self.budget(), len)?)))
     }
 
+    /// How many of `inputs`, of which it is one, share its budget.
+    pub(super) fn sharing(&self, inputs: &[Self]) -> u64 {
+        inputs.iter().filter(|other| other.budget().is(self.budget())).count() as u64
+    }
+
+    /// About how many rows are read at once, where they are sorted.
+    pub(super) fn group_rows(&self, inputs: &[Self], nature: &Nature, cost: Cost) -> f64 {
+        let ahead = Shares::new(self.budget().limit(), 0, threads(nature, cost, usize::MAX)).ahead;
+        (ahead / self.sharing(inputs) / planned_row_bytes(self.rows.row_bytes())).max(1) as f64
+    }
+
     /// Whether it is ours to choose how they are read.
     pub(crate) fn is_automatic(&self) -> bool {
-        self.held.is_none() && self.data.access() == Access::Auto
+        self.held.is_none() && self.data.access == Access::Auto
     }
 }
 
@@ -160,34 +186,21 @@ impl Job {
 
     /// Bytes of a block of the pass; of one that has none, of what `blocks="auto"` would make.
     fn block_bytes(&self) -> u64 {
-        let mix = match &self.pass {
-            Pass::Blocks(order) => Some(order.mix()),
-            Pass::Windows(order) => match order.within() {
-                Within::Blocks(mix) => Some(mix),
-                _ => None,
-            },
-            _ => None,
-        };
         let row = self.inputs.first().map_or(0, |input| input.rows.row_bytes() as u64);
-        mix.map_or(REMOTE_BLOCK, |mix| mix.block_rows.get().saturating_mul(row))
+        self.pass.mix().map_or(REMOTE_BLOCK, |mix| mix.block_rows.get().saturating_mul(row))
     }
 
     /// How each input is read now; and, of a pass that would take far less time in another way, what that is.
     pub(crate) fn choose(&self) -> Result<Vec<Choice>> {
         let choices = self.inputs.iter().map(|input| input.choose(self.visit()));
         let mut choices: Vec<Choice> = choices.collect::<Result<_>>()?;
-        if matches!(self.pass, Pass::Exact(_)) && self.visit() == Visit::Shuffled {
-            let predicted = predict(&self.inputs, &choices, self.steps.taken(0, u64::MAX))?;
-            if let (Some(advice), Some(choice)) =
-                (predicted.and_then(|predicted| predicted.advice()), choices.first_mut())
-            {
-                choice.why = format!("{}; {advice}", choice.why);
-            }
-        }
-        let block = self.block_bytes();
-        let bill = bill(&self.inputs, &choices, self.visit(), self.steps.taken(0, u64::MAX), block)?;
-        if let (Some(bill), Some(choice)) = (bill, choices.first_mut()) {
-            choice.why = format!("{}; {}", choice.why, bill.words());
+        let (visit, rows) = (self.visit(), self.steps.taken(0, u64::MAX));
+        let exact = matches!(self.pass, Pass::Exact(_)) && visit == Visit::Shuffled;
+        let predicted = if exact { predict(&self.inputs, &choices, rows)? } else { None };
+        let bill = bill(&self.inputs, &choices, visit, rows, self.block_bytes())?;
+        let said = [predicted.and_then(|predicted| predicted.advice()), bill.map(|bill| bill.words())];
+        if let Some(choice) = choices.first_mut() {
+            said.into_iter().flatten().for_each(|said| choice.also(&said));
         }
         Ok(choices)
     }

@@ -140,8 +140,10 @@ impl Lane {
 
     /// Reads what is in the file, for whoever converts it himself: merged reads, of which not all is wanted.
     pub(crate) fn read_raw(&self, reads: &mut [Read<'_>], how: How<'_>, asked: Asked) -> Result<()> {
-        let store = self.raw.as_ref().map_or(&self.store, |(_, store)| store);
-        self.read_by(&**store, reads, how, asked)
+        let Some((as_type, store)) = &self.raw else { return self.read(reads, how, asked) };
+        let coming = as_type.all_in_file(how.coming);
+        // Around the processor's caches go the elements that are made of it.
+        self.read_by(&**store, reads, How { coming: &coming, far: false, ..how }, asked)
     }
 
     fn read_by(&self, store: &dyn Store, reads: &mut [Read<'_>], how: How<'_>, asked: Asked) -> Result<()> {

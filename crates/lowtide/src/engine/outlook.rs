@@ -5,7 +5,7 @@ use super::fill::PLAN_BYTES;
 use super::job::Input;
 use super::lane::Lane;
 use super::shares::Shares;
-use super::tactics::threads;
+use super::tactics::{Gap, threads};
 use super::tuning::{AHEAD_COLD, AHEAD_WARM, GROWTH, GROWTH_UNSORTED, LARGE_ROW, LEAST_SWEEP, SWEEPS};
 use crate::budget::pool::Block;
 use crate::error::Result;
@@ -13,18 +13,10 @@ use crate::options::Cache;
 use crate::store::{Cost, WINDOWS, window_for};
 use std::sync::Arc;
 
-/// How much is risked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Care {
-    /// Neighbours are read together, with what lies between them.
-    Quick,
-    /// Not a byte that was not asked for.
-    Exact,
-}
-
 /// How one input is read in a group: asked once, so that all of the group sees the same answer.
 #[derive(Debug)]
 pub(super) struct Outlook {
+    pub(super) choice: Choice,
     pub(super) lane: Arc<Lane>,
     pub(super) cost: Cost,
     /// Bytes that may be mapped at once.
@@ -38,12 +30,13 @@ pub(super) struct Outlook {
     room: u64,
     /// What planning a row takes; nothing where chunks are long reads in file order.
     plan: u64,
-    pub(super) care: Care,
+    /// What lies between rows, where it is not wanted.
+    pub(super) gap: Gap,
 }
 
 impl Outlook {
-    pub(super) fn new(input: &Input, choice: &Choice, visit: Visit, care: Care) -> Result<Self> {
-        let lane = input.lane(choice.way, choice.cache)?;
+    pub(super) fn new(input: &Input, choice: Choice, visit: Visit, gap: Gap) -> Result<Self> {
+        let lane = input.lane(&choice)?;
         let (cost, nature, limit) = (lane.cost(), lane.nature(), input.budget().limit());
         let windows = if choice.way.has_windows() { window_for(limit).unwrap_or(0) * WINDOWS } else { 0 };
         let sorted =
@@ -58,7 +51,7 @@ impl Outlook {
         let room = Shares::new(limit, windows, threads(&nature, cost, usize::MAX)).ahead;
         let brings_in = choice.cache == Cache::Keep && cost.waits;
         let plan = if visit == Visit::Sequential && input.rows.is_dense() { 0 } else { PLAN_BYTES };
-        Ok(Self { lane, cost, windows, brings_in, enough, room, plan, care })
+        Ok(Self { choice, lane, cost, windows, brings_in, enough, room, plan, gap })
     }
 
     /// How many chunks of so many rows to read at once, of `sharing` inputs that share one budget; while the caller

@@ -5,7 +5,7 @@
 
 use super::tuning::{CAP, CAP_WARM, SCATTER, SCRATCH_WARM};
 pub use crate::store::Extent;
-use crate::store::{Cost, Nature, Read};
+use crate::store::{Cost, Nature, Read, sort};
 use std::ops::Range;
 
 impl Extent {
@@ -85,13 +85,13 @@ fn merged(
 /// Cuts `reads` into parts of about `share`, each of them a stretch of the file. What is sorted stays so; other
 /// parts are sorted by whoever takes them: sorting all at once would keep one thread busy and the rest waiting.
 pub(crate) fn parts<'r, 'b>(reads: &'r mut [Read<'b>], share: usize) -> Vec<&'r mut [Read<'b>]> {
-    if is_sorted(reads) || reads.len() <= share {
+    if reads.is_sorted_by_key(|r| r.offset) || reads.len() <= share {
         return reads.chunks_mut(share).collect();
     }
     let ends = deal(reads, reads.len().div_ceil(share));
     if std::iter::once(&0).chain(&ends).zip(&ends).any(|(start, end)| end - start > 4 * share) {
         // All in one corner of the file: stretches of equal length share nothing.
-        reads.sort_unstable_by_key(|r| r.offset);
+        sort(reads);
         return reads.chunks_mut(share).collect();
     }
     let (mut rest, mut at, mut parts) = (reads, 0, Vec::with_capacity(ends.len()));
@@ -138,10 +138,6 @@ fn deal(reads: &mut [Read<'_>], stretches: usize) -> Vec<usize> {
     ends
 }
 
-pub(crate) fn is_sorted(reads: &[Read<'_>]) -> bool {
-    reads.is_sorted_by_key(|r| r.offset)
-}
-
 /// As many extents as fit in one call: `most` of them at most, and merged ones in `room` bytes of scratch.
 pub(crate) fn next_call(
     nature: &Nature,
@@ -154,8 +150,10 @@ pub(crate) fn next_call(
     let mut call = Vec::new();
     for mut extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
         if extent.is_merged() {
-            let whole = whole(nature, extent.bytes.clone());
-            if whole.end - whole.start <= SCRATCH_WARM as u64 {
+            // A disk reads whole sectors, and cutting them costs a copy.
+            let align = nature.align.max(1);
+            let whole = extent.bytes.start / align * align..extent.bytes.end.next_multiple_of(align);
+            if whole.end <= nature.end && whole.end - whole.start <= SCRATCH_WARM as u64 {
                 extent.bytes = whole;
             }
         }
@@ -167,14 +165,6 @@ pub(crate) fn next_call(
         call.push(extent);
     }
     call
-}
-
-/// The bytes to ask for in place of `bytes`, never past the end: a disk reads whole sectors, and cutting them costs a
-/// copy.
-fn whole(nature: &Nature, bytes: Range<u64>) -> Range<u64> {
-    let align = nature.align.max(1);
-    let whole = bytes.start / align * align..bytes.end.next_multiple_of(align);
-    if whole.end <= nature.end { whole } else { bytes }
 }
 
 #[cfg(test)]

@@ -6,10 +6,7 @@
 //! blocks it is read once.
 
 use super::choose::Choice;
-use super::fill::planned_row_bytes;
 use super::job::Input;
-use super::shares::Shares;
-use super::tactics::threads;
 use super::tuning::{CAP, LARGE_ROW, PIECE};
 use crate::error::Result;
 use crate::options::{Cache, Way};
@@ -96,15 +93,12 @@ pub(crate) fn predict(inputs: &[Input], choices: &[Choice], rows: u64) -> Result
         if !from_disk || input.dealt.is_some() || input.rows.columns > 1 || row == 0 || row >= LARGE_ROW {
             return Ok(None);
         }
-        let lane = input.lane(choice.way, choice.cache)?;
+        let lane = input.lane(choice)?;
         let cost = lane.cost();
         if !cost.waits {
             return Ok(None);
         }
-        let (budget, nature) = (input.budget(), lane.nature());
-        let sharing = inputs.iter().filter(|other| other.budget().is(budget)).count() as u64;
-        let ahead = Shares::new(budget.limit(), 0, threads(&nature, cost, usize::MAX)).ahead;
-        let group = (ahead / sharing.max(1) / planned_row_bytes(row)).max(1) as f64;
+        let group = input.group_rows(inputs, &lane.nature(), cost);
         let (rows, row) = (rows as f64, row as f64);
         let through = Through { span: input.rows.span() as f64, rows, row, group, cost };
         let times = [through.exact(), through.scratch(), through.blocks()];

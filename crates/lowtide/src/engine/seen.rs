@@ -27,8 +27,9 @@ impl Costs {
         // The prior counts as two calls: one of a thousand small requests, one of a few large ones. Without it
         // calls of one shape only could not tell the two costs apart.
         let mut costs = Self { cost: prior, sums: [0.0; 5], missed: None };
-        costs.add(1000.0, 4e6, prior);
-        costs.add(16.0, 16e6, prior);
+        for (n, b) in [(1000.0, 4e6), (16.0, 16e6)] {
+            costs.observe(n, b, n * prior.request + b * prior.byte);
+        }
         costs
     }
 
@@ -71,10 +72,6 @@ impl Costs {
             self.observe(requests as f64, bytes as f64, took.as_secs_f64() * 1e9);
             self.solve();
         }
-    }
-
-    fn add(&mut self, n: f64, b: f64, cost: Cost) {
-        self.observe(n, b, n * cost.request + b * cost.byte);
     }
 
     fn observe(&mut self, n: f64, b: f64, t: f64) {

@@ -162,7 +162,7 @@ impl Folding<'_> {
             return Ok(None);
         }
         let choice = input.choose(Visit::Sequential)?;
-        if choice.way == Way::Read { input.lane(choice.way, choice.cache).map(Some) } else { Ok(None) }
+        if choice.way == Way::Read { input.lane(&choice).map(Some) } else { Ok(None) }
     }
 
     /// The rows up to `end`, as long as they come from memory: every core reads pieces of its own.

@@ -207,7 +207,9 @@ impl ArrayWish {
                         Words::from(format!("{}: the file has a .npy header, but ", path.display()))
                             + DTYPE
                             + " says to read it as raw",
-                        Words::from("leave dtype out to use the header, or give ")
+                        Words::from("leave ")
+                            + DTYPE
+                            + " out to use the header, or give "
                             + OFFSET
                             + " to read it as raw all the same",
                     ));

@@ -11,7 +11,7 @@ use crate::budget::Lease;
 use crate::budget::pool::Block;
 use crate::engine::bytes::Data;
 use crate::engine::choose::Choice;
-use crate::engine::fetch::fetch;
+use crate::engine::fetch::Fetch;
 use crate::engine::fill::fill_rows;
 use crate::engine::group::Group;
 use crate::engine::job::Input;
@@ -321,7 +321,7 @@ fn read(lane: &Lane, input: &Input, part: &Part, into: &mut Block, interrupt: In
         Read { offset: extent.bytes.start, into }
     };
     let mut reads: Vec<Read<'_>> = part.iter().map(read).collect();
-    fetch(lane, input.budget(), &mut reads, Gap::Avoided, interrupt)
+    Fetch { lane, budget: input.budget(), gap: Gap::Avoided, interrupt }.reads(&mut reads)
 }
 
 /// Copies the rows of a part to their places in chunks of `batch` rows; gives the keys that are left.

@@ -13,7 +13,7 @@ use crate::budget::pool::Block;
 use crate::cast::{Cast, Converter};
 use crate::error::Result;
 use crate::sys::far::Far;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
 /// Bytes of a piece from memory, of the larger type: it stays in a core's second-level cache.
@@ -59,117 +59,100 @@ pub(crate) struct Casting {
 /// A part of a read: its first byte in the file, and where it goes.
 type Part<'a> = (u64, &'a mut [u8]);
 
-/// Memory that elements are read into.
-enum Memory {
-    /// The end of where they go, as they become no smaller.
-    Theirs,
-    Counted(Block),
-    /// The budget has nothing left.
-    Least(Vec<u8>),
-}
+/// Memory that elements are read into; none where they are read into the end of where they go, as they become no smaller.
+type Memory = Option<Box<dyn DerefMut<Target = [u8]>>>;
 
 impl Casting {
     /// Memory for so many of our bytes, and how many of them go through it at once.
     fn memory(&self, total: usize, flies: bool, far: bool) -> Result<(Memory, usize)> {
         let (from, to) = (self.as_type.cast.from().itemsize(), self.as_type.cast.to().itemsize());
         if from <= to && (flies || !far) {
-            return Ok((Memory::Theirs, if flies { usize::MAX / to * to } else { PIECE }));
+            return Ok((None, if flies { usize::MAX / to * to } else { PIECE }));
         }
         let most = match (flies, far) {
-            (true, _) => shares(self.budget.limit()),
+            (true, _) => {
+                usize::try_from(self.budget.limit() / 32).unwrap_or(usize::MAX).clamp(LEAST, PIECE_COLD)
+            }
             (false, true) => PIECE_FAR,
             (false, false) => PIECE,
         };
         let wanted = self.as_type.cast.raw_len(total).clamp(from, most);
-        let (memory, len) = match Block::counted(&self.budget, wanted)? {
-            Some(block) => (Memory::Counted(block), wanted),
-            None => (Memory::Least(vec![0; LEAST]), LEAST),
-        };
-        Ok((memory, len / from * to))
+        Ok(match Block::counted(&self.budget, wanted)? {
+            Some(block) => (Some(Box::new(block)), wanted / from * to),
+            // The budget has nothing left.
+            None => (Some(Box::new(vec![0; LEAST])), LEAST / from * to),
+        })
     }
 
     /// Reads and converts some parts, which are no more than the memory is for.
     fn read_parts(&self, parts: &mut [Part<'_>], memory: &mut Memory, how: How<'_>) -> Result<Report> {
-        let far = how.far.then(|| FarConverter::new(self.as_type.cast));
-        let how = How { far: false, ..how }; // converted at once: not around the processor's caches
-        match memory {
-            Memory::Theirs => self.read_at_end(parts, how),
-            Memory::Counted(block) => self.read_through(parts, block, how, far),
-            Memory::Least(bytes) => self.read_through(parts, bytes, how, far),
+        let raw_len = |len| self.as_type.cast.raw_len(len);
+        let mut free = memory.as_deref_mut().map(|memory| &mut **memory);
+        let mut reads = Vec::with_capacity(parts.len());
+        for (offset, into) in &mut *parts {
+            let raw = raw_len(into.len());
+            let into = if let Some(bytes) = free.take() {
+                let (mine, others) = bytes.split_at_mut(raw);
+                free = Some(others);
+                mine
+            } else {
+                let lead = into.len() - raw;
+                &mut into[lead..]
+            };
+            reads.push(Read { offset: *offset, into });
         }
-    }
-
-    fn read_at_end(&self, parts: &mut [Part<'_>], how: How<'_>) -> Result<Report> {
-        let mut reads: Vec<Read<'_>> = parts
-            .iter_mut()
-            .map(|(offset, into)| {
-                let start = into.len() - self.as_type.cast.raw_len(into.len());
-                Read { offset: *offset, into: &mut into[start..] }
-            })
-            .collect();
-        let report = self.store.read(&mut reads, how)?;
-        let mut converter = self.as_type.cast.converter();
+        // Converted at once: not around the processor's caches.
+        let report = self.store.read(&mut reads, How { far: false, ..how })?;
+        let mut places = Places::new(Some(self.as_type.cast), how.far && memory.is_some());
+        let mut used = 0;
         for (_, into) in parts {
-            converter.convert_at_end(into);
+            match memory {
+                Some(memory) => places.take(&memory[used..][..raw_len(into.len())], into),
+                None => places.take_end(into),
+            }
+            used += raw_len(into.len());
         }
         Ok(report)
     }
+}
 
-    fn read_through(
-        &self,
-        parts: &mut [Part<'_>],
-        memory: &mut [u8],
-        how: How<'_>,
-        mut far: Option<FarConverter>,
-    ) -> Result<Report> {
-        let mut rest = &mut *memory;
-        let mut reads = Vec::with_capacity(parts.len());
-        for (offset, into) in &*parts {
-            let (mine, others) = rest.split_at_mut(self.as_type.cast.raw_len(into.len()));
-            rest = others;
-            reads.push(Read { offset: *offset, into: mine });
-        }
-        let report = self.store.read(&mut reads, how)?;
-        let mut rest = &*memory;
-        let mut converter = self.as_type.cast.converter();
-        for (_, into) in parts {
-            let (mine, others) = rest.split_at(self.as_type.cast.raw_len(into.len()));
-            rest = others;
-            match &mut far {
-                Some(far) => far.convert(mine, into),
-                None => converter.convert(mine, into),
+/// Puts elements in their places: as they are or converted, and where nobody looks at them for a while, around the
+/// processor's caches.
+pub(crate) struct Places {
+    cast: Option<(Cast, Converter)>,
+    far: Option<Far>,
+    /// What was just converted, before it goes around the caches.
+    near: Vec<u8>,
+}
+
+impl Places {
+    pub(crate) fn new(cast: Option<Cast>, far: bool) -> Self {
+        let near = vec![0; if far && cast.is_some() { FAR } else { 0 }];
+        Self { cast: cast.map(|cast| (cast, cast.converter())), far: far.then(Far::default), near }
+    }
+
+    /// What was read somewhere else.
+    pub(crate) fn take(&mut self, raw: &[u8], into: &mut [u8]) {
+        match (&mut self.cast, &self.far) {
+            (None, None) => into.copy_from_slice(raw),
+            (None, Some(far)) => far.copy(raw, into),
+            (Some((_, converter)), None) => converter.convert(raw, into),
+            (Some((cast, converter)), Some(far)) => {
+                for (raw, into) in raw.chunks(cast.raw_len(FAR)).zip(into.chunks_mut(FAR)) {
+                    let near = &mut self.near[..into.len()];
+                    converter.convert(raw, near);
+                    far.copy(near, into);
+                }
             }
         }
-        Ok(report)
-    }
-}
-
-/// Converts, and copies what comes of it around the processor's caches.
-pub(crate) struct FarConverter {
-    converter: Converter,
-    cast: Cast,
-    far: Far,
-    /// What was just converted.
-    near: [u8; FAR],
-}
-
-impl FarConverter {
-    pub(crate) fn new(cast: Cast) -> Self {
-        Self { converter: cast.converter(), cast, far: Far::default(), near: [0; FAR] }
     }
 
-    pub(crate) fn convert(&mut self, raw: &[u8], into: &mut [u8]) {
-        for (raw, into) in raw.chunks(self.cast.raw_len(FAR)).zip(into.chunks_mut(FAR)) {
-            let near = &mut self.near[..into.len()];
-            self.converter.convert(raw, near);
-            self.far.copy(near, into);
+    /// What was read into the end of its place.
+    pub(crate) fn take_end(&mut self, into: &mut [u8]) {
+        if let Some((_, converter)) = &mut self.cast {
+            converter.convert_at_end(into);
         }
     }
-}
-
-/// What may be in flight of a budget.
-fn shares(limit: u64) -> usize {
-    usize::try_from(limit / 32).unwrap_or(usize::MAX).clamp(LEAST, PIECE_COLD)
 }
 
 impl Store for Casting {

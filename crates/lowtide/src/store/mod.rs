@@ -19,6 +19,7 @@
 mod casting;
 pub mod conformance;
 pub mod local_cache;
+mod made;
 #[cfg(feature = "remote")]
 mod remote;
 #[cfg(not(feature = "remote"))]
@@ -29,11 +30,13 @@ pub mod sigbus;
 mod source;
 mod way;
 
-pub(crate) use casting::{AsType, Casting, FarConverter};
+pub(crate) use casting::{AsType, Casting, Places};
 pub use local_cache::LocalCache;
+pub(crate) use made::Made;
 pub use remote::{Object, Storage};
 pub(crate) use remote::{SCRATCH, Upload};
 pub(crate) use resident::Resident;
+use source::DirectFile;
 pub(crate) use source::Original;
 pub(crate) use source::{Check, One, is_web, unknown, unknown_scheme};
 pub use source::{Files, ObjectPart, Objects, OneFile, Part, Source, is_url};
@@ -86,6 +89,13 @@ impl<'a> Read<'a> {
         let at = |offset: u64| usize::try_from(offset - self.offset).unwrap_or(usize::MAX);
         let (from_at, to_at) = (at(from), at(to));
         Read { offset: from, into: &mut self.into[from_at..to_at] }
+    }
+}
+
+/// Puts reads in the order of the file, in which most come.
+pub(crate) fn sort(reads: &mut [Read<'_>]) {
+    if !reads.is_sorted_by_key(|r| r.offset) {
+        reads.sort_unstable_by_key(|r| r.offset);
     }
 }
 

@@ -97,7 +97,8 @@ fn worlds() -> impl Iterator<Item = (String, Disk, Ask, Visit)> {
             .into_iter()
             .flat_map(move |(row, budget)| {
                 visits.into_iter().map(move |visit| {
-                    let disk = Disk::new(len, speed, (room * len).max(len / 4)).warmed(tenths);
+                    let mut disk = Disk::new(len, speed, (room * len).max(len / 4)).warmed(tenths);
+                    disk.grain = Some(2048);
                     let chunk = (256 << 10) / row.min(256 << 10);
                     let ask = Ask { access: Access::Auto, budget, row, chunk };
                     let what =
@@ -163,7 +164,8 @@ fn more_memory_is_never_slower() {
         for room in [16, 48 * 4] {
             let mut before = f64::MAX;
             for budget in [4, 8, 16, 32, 64, 128, 4096] {
-                let disk = Disk::new(48 * MIB, speed, room * MIB);
+                let mut disk = Disk::new(48 * MIB, speed, room * MIB);
+                disk.grain = Some(2048);
                 let ask = Ask { access: Access::Auto, budget: budget * MIB, row: 2048, chunk: 128 };
                 let (time, ways) = run(&disk, ask, Visit::Shuffled).unwrap();
                 if time > before / 0.9 {

@@ -1,5 +1,6 @@
 //! An opened file: what all stores of one object share.
 
+use crate::door::{ACCESS, CACHE};
 use crate::error::{Error, Result};
 use crate::store::Read;
 use crate::sys;
@@ -9,6 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A regular file, opened for reading, and its size when it was opened.
 #[derive(Debug)]
@@ -22,12 +24,7 @@ impl OneFile {
     /// Opens a file. Directories, FIFOs and other things that are not files are refused without waiting.
     pub fn open(path: &Path) -> Result<Self> {
         // NONBLOCK: opening a FIFO would wait for a writer before we could see that it is one.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        // NOATIME: a sixth of what reading a small row costs is looking whether its time should be written. It is
-        // refused on files that are not ours.
-        let file = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty())
-            .or_else(|_| rustix::fs::open(path, flags, Mode::empty()));
-        let file = File::from(file.map_err(|e| refused(path, e.into()))?);
+        let file = opened(path, OFlags::NONBLOCK | OFlags::NOCTTY).map_err(|e| refused(path, e))?;
         let meta = file.metadata().map_err(|e| Error::io(path, "look at the file", e))?;
         let kind = meta.file_type();
         if kind.is_dir() {
@@ -77,11 +74,7 @@ impl OneFile {
     /// The same file again with other flags: through the descriptor, not the path, which may mean another
     /// file by now.
     pub(in crate::store) fn reopen(&self, flags: OFlags) -> io::Result<File> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
-        let file = rustix::fs::open(&path, flags | OFlags::NOATIME, Mode::empty())
-            .or_else(|_| rustix::fs::open(&path, flags, Mode::empty()))?;
-        Ok(File::from(file))
+        opened(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())), flags)
     }
 
     /// The same file again, for reads of one kind: what the kernel reads ahead, it decides by the descriptor.
@@ -99,10 +92,7 @@ impl OneFile {
     /// Reads exactly these bytes, with one ordinary read.
     pub(crate) fn read_exact(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => match self.len_now() {
-                Ok(found) => self.cut(&Read { offset, into }, found),
-                Err(error) => error,
-            },
+            io::ErrorKind::UnexpectedEof => self.cut_now(&Read { offset, into }),
             _ => Error::io(&self.path, "read the file", error),
         })
     }
@@ -112,13 +102,49 @@ impl OneFile {
         Error::Truncated { path: self.path.clone(), offset: read.offset, end: read.end(), found }
     }
 
-    /// Refuses reads past the file's end as it is now: cheaper than a fault, and with a better message.
-    pub(in crate::store) fn check(&self, reads: &[Read<'_>]) -> Result<u64> {
-        let now = self.len_now()?;
-        match reads.iter().find(|r| r.end() > now && !r.into.is_empty()) {
-            Some(read) => Err(self.cut(read, now)),
-            None => Ok(now),
-        }
+    /// The same, by its size now.
+    pub(in crate::store) fn cut_now(&self, read: &Read<'_>) -> Error {
+        self.len_now().map_or_else(|error| error, |found| self.cut(read, found))
+    }
+}
+
+fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
+    let open = |more| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | flags | more, Mode::empty());
+    // NOATIME: a sixth of what reading a small row costs is looking whether its time should be written. It is refused
+    // on files that are not ours.
+    Ok(open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?.into())
+}
+
+/// A file opened for unbuffered reads.
+#[derive(Debug)]
+pub(in crate::store) struct DirectFile {
+    pub(in crate::store) source: Arc<OneFile>,
+    pub(in crate::store) file: File,
+    /// Of offsets and lengths that it can read.
+    pub(in crate::store) align: usize,
+}
+
+impl DirectFile {
+    pub(in crate::store) fn new(source: Arc<OneFile>) -> Result<Self> {
+        let unsupported = |why: &str| {
+            Error::unsupported(
+                format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
+                ACCESS.is("read")
+                    + " with "
+                    + CACHE.is("drop")
+                    + " is the next best way, and what "
+                    + ACCESS.is("auto")
+                    + " takes",
+            )
+        };
+        let file = source.reopen(OFlags::DIRECT).map_err(|e| {
+            let refused = unsupported(&format!("opening with O_DIRECT gave: {e}"));
+            let e = Error::io(source.path(), "open the file", e);
+            if e.is_for_want_of_descriptors() { e } else { refused }
+        })?;
+        let align =
+            sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
+        Ok(Self { source, file, align })
     }
 }
 

@@ -4,12 +4,11 @@
 //! access have made for them. Reads are handed on file by file, in the order of the stream, so that a
 //! look-ahead over the whole of it opens each file once.
 
-use super::OneFile;
 use super::joined::Joined;
+use super::{DirectFile, OneFile};
 use crate::error::{Error, Result};
-use crate::store::Read;
+use crate::store::{Cache, Made, Read, Store, Way};
 use crate::sys;
-use std::any::Any;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -58,31 +57,8 @@ impl Open {
 #[derive(Debug)]
 pub(in crate::store) struct Kept {
     pub(in crate::store) file: Arc<OneFile>,
-    with_it: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
-}
-
-impl Kept {
-    /// What is kept with the file of this type, the one that `is` it; made where there is none yet.
-    pub(in crate::store) fn get<T: Any + Send + Sync>(
-        &self,
-        is: impl Fn(&T) -> bool,
-        make: impl FnOnce() -> Result<T>,
-    ) -> Result<Arc<T>> {
-        let known = |all: &mut Vec<Arc<dyn Any + Send + Sync>>| {
-            all.iter().filter_map(|one| one.clone().downcast::<T>().ok()).find(|one| is(one))
-        };
-        if let Some(known) = sys::locked(&self.with_it, known) {
-            return Ok(known);
-        }
-        let new = Arc::new(make()?);
-        // Two threads may have made one at the same time: the first stays.
-        Ok(sys::locked(&self.with_it, |all| {
-            known(all).unwrap_or_else(|| {
-                all.push(new.clone());
-                new
-            })
-        }))
-    }
+    pub(in crate::store) stores: Made<(Way, Cache), dyn Store>,
+    pub(in crate::store) direct: Made<(), DirectFile>,
 }
 
 /// Descriptors of one open file: its own, and one for unbuffered reads.
@@ -164,7 +140,8 @@ impl Files {
         let identity = (meta.dev(), meta.ino());
         // One that is shorter now than it was may be in the middle of being put back: it is looked at again next time.
         let is_whole = file.len() >= self.parts[index].bytes.end;
-        let file = Arc::new(Kept { file: Arc::new(file), with_it: Mutex::default() });
+        let (stores, direct) = (Made::default(), Made::default());
+        let file = Arc::new(Kept { file: Arc::new(file), stores, direct });
         let (seen, closed) = sys::locked(&self.kept, |open| {
             let seen = *open.seen.entry(index).or_insert(identity);
             let closed = if is_whole && open.files.len() >= self.most { open.oldest() } else { None };

@@ -1,7 +1,7 @@
 //! Where each of several pieces lies in the stream that they are end to end: pure arithmetic.
 
 use crate::error::{Error, Result};
-use crate::store::Read;
+use crate::store::{Read, sort};
 use std::ops::Range;
 
 /// Pieces of files or objects, end to end.
@@ -41,15 +41,19 @@ impl Joined {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The piece that holds byte `at` of the stream.
-    fn holder(&self, at: u64) -> usize {
-        self.ends.partition_point(|&end| end <= at)
-    }
-
-    /// Where byte `at` of the stream, which piece `index` holds, lies in its file.
-    fn in_file(&self, index: usize, at: u64) -> u64 {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        self.firsts[index] + (at - start)
+    /// Which pieces a range of the stream touches, and which bytes of their files that is.
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
+        let (mut at, end) = (range.start, range.end.min(self.len()));
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let index = self.ends.partition_point(|&end| end <= at);
+            let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let (first, len) = (self.firsts[index] + (at - start), end.min(self.ends[index]) - at);
+            at += len;
+            Some((index, first..first + len))
+        })
     }
 
     /// The first read that asks for bytes past the end.
@@ -59,19 +63,16 @@ impl Joined {
 
     /// Reads of the stream, none of them past its end, as reads of the files, in their order.
     pub(super) fn split<'a>(&self, reads: &'a mut [Read<'_>]) -> Vec<(usize, Vec<Read<'a>>)> {
-        if !reads.is_sorted_by_key(|read| read.offset) {
-            reads.sort_unstable_by_key(|read| read.offset);
-        }
+        sort(reads);
         let mut groups: Vec<(usize, Vec<Read<'a>>)> = Vec::new();
         for read in reads {
-            let (mut at, mut into) = (read.offset, &mut *read.into);
-            while !into.is_empty() {
-                let index = self.holder(at);
-                let left = usize::try_from(self.ends[index] - at).unwrap_or(usize::MAX);
-                let (mine, rest) = into.split_at_mut(left.min(into.len()));
-                let offset = self.in_file(index, at);
-                (at, into) = (at + mine.len() as u64, rest);
-                let piece = Read { offset, into: mine };
+            let pieces = self.pieces(read.offset..read.end());
+            let mut rest = &mut *read.into;
+            for (index, bytes) in pieces {
+                let len = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
+                let (into, others) = rest.split_at_mut(len);
+                rest = others;
+                let piece = Read { offset: bytes.start, into };
                 // A read that crosses into the next file may be followed by one that does not.
                 match groups.iter_mut().rev().take(2).find(|(i, _)| *i == index) {
                     Some((_, reads)) => reads.push(piece),
@@ -85,19 +86,10 @@ impl Joined {
     /// The byte ranges of the files under some ranges of the stream.
     pub(super) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
         let mut groups: Vec<(usize, Vec<Range<u64>>)> = Vec::new();
-        for range in ranges {
-            let mut at = range.start;
-            while at < range.end.min(self.len()) {
-                let index = self.holder(at);
-                let end = range.end.min(self.ends[index]);
-                let first = self.in_file(index, at);
-                if groups.last().is_none_or(|(i, _)| *i != index) {
-                    groups.push((index, Vec::new()));
-                }
-                if let Some((_, ranges)) = groups.last_mut() {
-                    ranges.push(first..first + (end - at));
-                }
-                at = end;
+        for (index, bytes) in ranges.iter().flat_map(|range| self.pieces(range.clone())) {
+            match groups.last_mut() {
+                Some((last, ranges)) if *last == index => ranges.push(bytes),
+                _ => groups.push((index, vec![bytes])),
             }
         }
         groups

@@ -7,6 +7,7 @@ mod objects;
 mod one;
 mod url;
 
+pub(in crate::store) use file::DirectFile;
 pub use file::OneFile;
 pub use files::{Files, Part};
 pub(crate) use objects::Check;

@@ -1,6 +1,6 @@
 //! Many reads in flight: the pieces that a ring of io_uring reads, and rings that wait for the next ones.
 
-use super::uring::{Ring, Way};
+use super::uring::Ring;
 use crate::error::{Error, Result};
 use crate::store::{OneFile, Read, Report};
 use crate::sys;
@@ -56,13 +56,17 @@ impl<'a> Piece<'a> {
         (self.read.offset - lead as u64, (lead + self.read.into.len()).next_multiple_of(self.align))
     }
 
-    /// Offset, length and memory as the disk wants them need no bounce buffer.
-    pub(super) fn way(&self) -> Way {
+    /// Whether its bytes go to their place at once: offset, length and memory as the disk wants them need no bounce buffer.
+    pub(super) fn is_straight(&self) -> bool {
         let Read { into, .. } = &self.read;
-        let aligned = self.lead() == 0
+        self.lead() == 0
             && into.len().is_multiple_of(self.align)
-            && into.as_ptr().addr().is_multiple_of(self.align);
-        if aligned { Way::Straight } else { Way::Bounce }
+            && into.as_ptr().addr().is_multiple_of(self.align)
+    }
+
+    /// What the system said instead of reading it.
+    pub(super) fn failed(&self, error: io::Error) -> Error {
+        Error::io(self.source.path(), "read the file", error)
     }
 
     /// What came of it: `got` bytes from the aligned offset on, in `slot`.
@@ -84,7 +88,7 @@ impl<'a> Piece<'a> {
             match self.file.read_at(&mut slot[..span], offset) {
                 Ok(got) => return self.take(slot, got),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
+                Err(e) => return Err(self.failed(e)),
             }
         }
     }
@@ -94,10 +98,8 @@ impl<'a> Piece<'a> {
 pub(super) fn check_ends(pieces: &[Piece<'_>]) -> Result<()> {
     let beyond =
         |piece: &&Piece<'_>| i64::try_from(piece.read.end().saturating_add(piece.align as u64)).is_err();
-    match pieces.iter().find(beyond) {
-        Some(Piece { source, read, .. }) => Err(source.cut(read, source.len_now()?)),
-        None => Ok(()),
-    }
+    let beyond = pieces.iter().find(beyond);
+    beyond.map_or(Ok(()), |Piece { source, read, .. }| Err(source.cut_now(read)))
 }
 
 /// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
@@ -181,9 +183,9 @@ impl Deep {
     pub(super) fn read(&self, mut pieces: Vec<Piece<'_>>) -> Result<Option<Report>> {
         pieces.retain(|piece| !piece.read.into.is_empty());
         check_ends(&pieces)?;
-        let Some(path) = pieces.first().map(|piece| piece.source.path()) else {
+        if pieces.is_empty() {
             return Ok(Some(Report::default()));
-        };
+        }
         if !self.works() {
             return Ok(None);
         }
@@ -209,7 +211,7 @@ impl Deep {
             return Ok(None);
         }
         let longest = pieces.iter().map(|piece| piece.read.into.len()).max().unwrap_or(0);
-        ring.run(longest, &mut pieces, |e| Error::io(path, "read the file", e))?;
+        ring.run(longest, &mut pieces)?;
         RINGS.put(ring);
         Ok(Some(report))
     }

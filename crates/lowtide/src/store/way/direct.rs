@@ -10,13 +10,10 @@ use super::deep::{DEPTH, Engine, Piece, Rings, check_ends};
 use super::uring::Ring;
 use crate::budget::Budget;
 use crate::budget::pool::Block;
-use crate::door::{ACCESS, CACHE};
+use crate::door::ACCESS;
 use crate::error::{Error, Result};
-use crate::store::{Cost, Files, How, Nature, OneFile, Read, Report, Source, Store};
+use crate::store::{Cost, DirectFile, Files, How, Nature, OneFile, Read, Report, Source, Store};
 use crate::sys;
-use rustix::fs::OFlags;
-use std::fs::File;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// Threads where there is no ring.
@@ -46,37 +43,7 @@ fn widest(pieces: &[Piece<'_>]) -> usize {
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
 const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
 
-/// A file opened for unbuffered reads.
-#[derive(Debug)]
-pub(super) struct DirectFile {
-    source: Arc<OneFile>,
-    file: File,
-    align: usize,
-}
-
 impl DirectFile {
-    pub(super) fn new(source: Arc<OneFile>) -> Result<Self> {
-        let unsupported = |why: &str| {
-            Error::unsupported(
-                format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
-                ACCESS.is("read")
-                    + " with "
-                    + CACHE.is("drop")
-                    + " is the next best way, and what "
-                    + ACCESS.is("auto")
-                    + " takes",
-            )
-        };
-        let file = source.reopen(OFlags::DIRECT).map_err(|e| {
-            let refused = unsupported(&format!("opening with O_DIRECT gave: {e}"));
-            let e = Error::io(source.path(), "open the file", e);
-            if e.is_for_want_of_descriptors() { e } else { refused }
-        })?;
-        let align =
-            sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
-        Ok(Self { source, file, align })
-    }
-
     fn piece<'a>(&'a self, read: Read<'a>) -> Piece<'a> {
         Piece { source: &self.source, file: &self.file, align: self.align, read }
     }
@@ -114,7 +81,7 @@ impl Alone {
 /// One file of many, opened for unbuffered reads.
 fn direct_file(files: &Files, index: usize) -> Result<Arc<DirectFile>> {
     let kept = files.file(index)?;
-    kept.get(|_: &DirectFile| true, || files.opened(|| DirectFile::new(kept.file.clone())))
+    kept.direct.get((), || files.opened(|| DirectFile::new(kept.file.clone())).map(Arc::new))
 }
 
 /// What is read.
@@ -151,10 +118,6 @@ impl DirectStore {
             }
             Source::Objects(_) => return Err(source.no_file()),
         };
-        Self::over(over, budget, engine)
-    }
-
-    fn over(over: Over, budget: &Budget, engine: Engine) -> Result<Self> {
         if budget.limit() < 4 * SMALLEST_BOUNCE as u64 {
             return Err(Error::Budget {
                 what: ACCESS.is("direct").into(),
@@ -218,10 +181,10 @@ impl DirectStore {
 
     fn read_pieces(&self, mut pieces: Vec<Piece<'_>>) -> Result<()> {
         pieces.retain(|piece| !piece.read.into.is_empty());
-        match (pieces.first(), self.engine) {
-            (None, _) => Ok(()),
-            (Some(first), Engine::Uring) => self.by_ring(first.source.path(), pieces),
-            (Some(_), Engine::Threads) => self.by_threads(pieces),
+        match self.engine {
+            _ if pieces.is_empty() => Ok(()),
+            Engine::Uring => self.by_ring(pieces),
+            Engine::Threads => self.by_threads(pieces),
         }
     }
 
@@ -234,21 +197,19 @@ impl DirectStore {
         self.read_pieces(pieces.collect())
     }
 
-    fn ring(&self, path: &Path, align: usize) -> Result<Ring> {
-        Ring::new(DEPTH, Some(self.bounce(align)?)).map_err(|e| Error::io(path, "set io_uring up", e))
-    }
-
-    fn by_ring(&self, path: &Path, pieces: Vec<Piece<'_>>) -> Result<()> {
+    fn by_ring(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
         let align = widest(&pieces);
+        let failed = |e| Error::io(pieces[0].source.path(), "set io_uring up", e);
+        let made = || Ring::new(DEPTH, Some(self.bounce(align)?)).map_err(failed);
         let mut ring = match self.rings.take().filter(|ring| ring.bounce_len() >= smallest_bounce(align)) {
             Some(ring) => ring,
             None => match &self.over {
-                Over::One(_) => self.ring(path, align),
-                Over::Many(files) => files.opened(|| self.ring(path, align)),
+                Over::One(_) => made(),
+                Over::Many(files) => files.opened(made),
             }?,
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len())?;
-        ring.run(slot, &mut pieces, |e| Error::io(path, "read the file", e))?;
+        ring.run(slot, &mut pieces)?;
         if !matches!(&self.over, Over::One(alone) if alone.is_small()) {
             self.rings.put(ring);
         }
@@ -326,7 +287,8 @@ mod tests {
                 }
                 let file = OnceLock::from(DirectFile { align, ..file.unwrap() });
                 let over = Over::One(Alone { source, align, file });
-                let store = DirectStore::over(over, &Budget::new(512 << 10).unwrap(), engine).unwrap();
+                let (budget, rings) = (Budget::new(512 << 10).unwrap(), Rings::default());
+                let store = DirectStore { over, engine, budget, rings };
                 let (mut first, mut second) = (vec![0; 2_500_000], vec![0; 10]);
                 let reads =
                     &mut [Read { offset: 77, into: &mut first }, Read { offset: 1, into: &mut second }];

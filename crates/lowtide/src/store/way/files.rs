@@ -23,13 +23,6 @@ pub(super) struct FilesStore {
     warm: bool,
 }
 
-/// The store over one of them.
-struct Single {
-    way: Way,
-    cache: Cache,
-    store: Arc<dyn Store>,
-}
-
 impl FilesStore {
     pub(super) fn new(files: Arc<Files>, way: Way, cache: Cache, budget: &Budget) -> Result<Self> {
         if way.has_windows() {
@@ -44,20 +37,13 @@ impl FilesStore {
     /// The store over one file.
     fn store(&self, index: usize) -> Result<Arc<dyn Store>> {
         let (kept, way, cache) = (self.files.file(index)?, self.way, self.cache);
-        let single = kept.get(
-            |known: &Single| (known.way, known.cache) == (way, cache),
-            || {
-                let store: Arc<dyn Store> = match way {
-                    Way::Read => {
-                        let (deep, streams) = (self.deep.clone(), self.streams.clone());
-                        Arc::new(ReadStore::part(kept.file.clone(), cache, deep, streams))
-                    }
-                    way => open_file(&kept.file, way, cache, &self.budget)?,
-                };
-                Ok(Single { way, cache, store })
-            },
-        )?;
-        Ok(single.store.clone())
+        kept.stores.get((way, cache), || match way {
+            Way::Read => {
+                let (deep, streams) = (self.deep.clone(), self.streams.clone());
+                Ok(Arc::new(ReadStore::part(kept.file.clone(), cache, deep, streams)))
+            }
+            way => open_file(&kept.file, way, cache, &self.budget),
+        })
     }
 
     /// Reads of so many files at once. `None` where that cannot be: they may have been read in part.
@@ -69,10 +55,8 @@ impl FilesStore {
             let pieces = group.iter_mut().zip(&open).flat_map(|((_, reads), file)| {
                 reads.iter_mut().map(|read| Piece::buffered(file, read.again()))
             });
-            match self.deep.read(pieces.collect())? {
-                Some(part) => report += part,
-                None => return Ok(None),
-            }
+            let Some(part) = self.deep.read(pieces.collect())? else { return Ok(None) };
+            report += part;
         }
         Ok(Some(report))
     }

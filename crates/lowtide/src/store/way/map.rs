@@ -96,44 +96,28 @@ impl Mapping {
     /// Copies what of `reads` lies in `window`, and makes sure that no fault was answered with zeros meanwhile.
     pub(super) fn read(&self, reads: &mut [Read<'_>], window: &Range<u64>, far: Option<&Far>) -> Result<()> {
         let before = self.hits();
+        let seen = window.start.max(self.range.start)..window.end.min(self.range.end);
         for read in &mut *reads {
-            self.copy(read, window, far);
-        }
-        self.check(before, reads)
-    }
-
-    /// Copies the part of `read` that lies in `window` of this mapping. Bytes behind a cut come out as
-    /// zeros; see `check`.
-    fn copy(&self, read: &mut Read<'_>, window: &Range<u64>, far: Option<&Far>) {
-        let from = read.offset.max(window.start).max(self.range.start);
-        let to = read.end().min(window.end).min(self.range.end);
-        if from >= to {
-            return;
-        }
-        // All three fit in usize: they are distances inside a buffer or inside the mapping.
-        let at = |distance: u64| usize::try_from(distance).unwrap_or(usize::MAX);
-        let into = &mut read.into[at(from - read.offset)..at(to - read.offset)];
-        // SAFETY: the source lies inside the live mapping, where the guard answers faults; the file may change
-        // under us as under any map, but a byte copy gives it no meaning. The buffer is not part of the map.
-        unsafe {
-            let source = self.start.cast::<u8>().add(at(from - self.range.start));
-            match far {
-                Some(far) => far.copy_from(source, into),
-                None => std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()),
+            let Read { offset, into } = read.clip(&seen);
+            if into.is_empty() {
+                continue;
+            }
+            // It fits in usize: a distance inside the mapping.
+            let at = usize::try_from(offset - self.range.start).unwrap_or(usize::MAX);
+            // SAFETY: the source lies inside the live mapping, where the guard answers faults; the file may change
+            // under us as under any map, but a byte copy gives it no meaning. The buffer is not part of the map.
+            unsafe {
+                let source = self.start.cast::<u8>().add(at);
+                match far {
+                    Some(far) => far.copy_from(source, into),
+                    None => std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()),
+                }
             }
         }
-    }
-
-    /// How often the map was hit so far: take it before copying, hand it to `check` after.
-    fn hits(&self) -> u32 {
-        self.guard.as_ref().map_or(0, Guard::hits)
-    }
-
-    /// That no fault was answered with zeros since `before`.
-    fn check(&self, before: u32, reads: &[Read<'_>]) -> Result<()> {
         if self.hits() == before {
             return Ok(());
         }
+        // Bytes behind a cut came out as zeros.
         let now = self.source.len_now()?;
         // The file may have grown back between the fault and here: then the first read stands for all.
         let read = reads.iter().find(|r| r.end() > now).or(reads.first());
@@ -143,13 +127,23 @@ impl Mapping {
         ))
     }
 
-    /// Maps the file again where zeros took its place, or where the page tables have grown.
-    pub(super) fn renew(&self, when: Renew) -> Result<()> {
+    /// How often the map was hit so far.
+    fn hits(&self) -> u32 {
+        self.guard.as_ref().map_or(0, Guard::hits)
+    }
+
+    /// Maps the file again if a fault was answered with zeros since the last time.
+    pub(super) fn renew_if_hit(&self) -> Result<()> {
         let hits = self.hits();
-        if (when == Renew::Always || self.answered.swap(hits, Ordering::AcqRel) != hits) && self.len() > 0 {
-            self.map_file().map_err(|e| Error::io(self.source.path(), "map the file again", e))?;
+        if self.answered.swap(hits, Ordering::AcqRel) == hits { Ok(()) } else { self.renew() }
+    }
+
+    /// Maps the file again, in any case: frees the page tables.
+    pub(super) fn renew(&self) -> Result<()> {
+        if self.len() == 0 {
+            return Ok(());
         }
-        Ok(())
+        self.map_file().map_err(|e| Error::io(self.source.path(), "map the file again", e))
     }
 
     /// Takes the pages of `range` of the file out of our address space. They stay in the page cache.
@@ -165,15 +159,6 @@ impl Mapping {
             }
         }
     }
-}
-
-/// When to map a file again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Renew {
-    /// If a fault was answered with zeros since the last time.
-    IfHit,
-    /// In any case: frees the page tables.
-    Always,
 }
 
 impl Drop for Mapping {
@@ -206,7 +191,7 @@ impl Store for MapStore {
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
         inside(&self.mapping.source, reads)?;
-        self.mapping.renew(Renew::IfHit)?;
+        self.mapping.renew_if_hit()?;
         self.mapping.read(reads, &(0..u64::MAX), how.far.then(Far::default).as_ref())?;
         Ok(Report::default())
     }
@@ -220,11 +205,13 @@ pub(super) fn nature() -> Nature {
     Nature::plain(MAPPED, sys::cores())
 }
 
-/// Refuses what lies past the end now, or past what was mapped when the file was opened.
+/// Refuses what lies past the end now, or past what was mapped when the file was opened: cheaper than a fault, and with
+/// a better message.
 pub(super) fn inside(source: &OneFile, reads: &[Read<'_>]) -> Result<()> {
-    let now = source.check(reads)?;
-    match reads.iter().find(|r| r.end() > source.len() && !r.into.is_empty()) {
-        Some(read) => Err(source.cut(read, now.min(source.len()))),
+    let now = source.len_now()?;
+    let past = |end: u64| reads.iter().find(|r| r.end() > end && !r.into.is_empty());
+    match past(now).map(|read| (read, now)).or_else(|| Some((past(source.len())?, source.len()))) {
+        Some((read, end)) => Err(source.cut(read, end)),
         None => Ok(()),
     }
 }

@@ -125,27 +125,25 @@ impl ReadStore {
     /// One read, all of it or an error. Says whether it had to wait for a disk.
     fn read_from(&self, file: &File, read: &mut Read<'_>, mut ask: Ask) -> Result<Ask> {
         if i64::try_from(read.end()).is_err() {
-            return Err(self.source.cut(read, self.source.len_now()?)); // the kernel would say "invalid argument"
+            return Err(self.source.cut_now(read)); // the kernel would say "invalid argument"
         }
-        let absent = self.treatment() == Treatment::Evict && self.is_absent(read);
+        let evicts = self.treatment() == Treatment::Evict;
+        let absent = evicts.then(|| pages(read)).filter(|&(start, end)| {
+            sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached == 0)
+        });
         let mut done = 0;
         while done < read.into.len() {
             match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut ask) {
-                Ok(0) => return Err(self.source.cut(read, self.source.len_now()?)),
+                Ok(0) => return Err(self.source.cut_now(read)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return self.without_dontcache(read),
                 Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
             }
         }
-        if absent {
-            let (start, end) = pages(read);
-            let _ = rustix::fs::fadvise(
-                self.source.file(),
-                start,
-                NonZeroU64::new(end - start),
-                Advice::DontNeed,
-            );
+        if let Some((start, end)) = absent {
+            let len = NonZeroU64::new(end - start);
+            let _ = rustix::fs::fadvise(self.source.file(), start, len, Advice::DontNeed);
         }
         Ok(ask)
     }
@@ -153,12 +151,9 @@ impl ReadStore {
     fn read_one_by_one(&self, file: &File, reads: &mut [Read<'_>]) -> Result<Report> {
         let mut report = Report::default();
         for (i, read) in reads.iter_mut().filter(|read| !read.into.is_empty()).enumerate() {
-            if i % ASKED == 0 {
-                let waited = self.read_from(file, read, Ask::WhetherCached)? == Ask::Waited;
-                report += Report { looked: 1, missed: usize::from(waited) };
-            } else {
-                self.read_from(file, read, Ask::Nothing)?;
-            }
+            let ask = if i % ASKED == 0 { Ask::WhetherCached } else { Ask::Nothing };
+            let waited = self.read_from(file, read, ask)? == Ask::Waited;
+            report += Report { looked: usize::from(ask != Ask::Nothing), missed: usize::from(waited) };
         }
         // Only there was the question asked.
         Ok(if self.treatment() == Treatment::Keep { report } else { Report::default() })
@@ -230,11 +225,6 @@ impl ReadStore {
         })?;
         self.change(Treatment::Evict);
         self.read_from(self.source.file(), read, Ask::Nothing)
-    }
-
-    fn is_absent(&self, read: &Read<'_>) -> bool {
-        let (start, end) = pages(read);
-        sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached == 0)
     }
 }
 

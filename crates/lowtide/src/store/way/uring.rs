@@ -6,7 +6,7 @@
 
 use super::deep::Piece;
 use crate::budget::pool::Block;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use io_uring::{IoUring, Probe, opcode, types};
 use std::fs::File;
 use std::io;
@@ -27,15 +27,6 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// How the bytes of a piece get to their place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// At once: the piece is aligned by itself.
-    Straight,
-    /// Through the ring's buffer.
-    Bounce,
-}
-
 /// Requests in the kernel's hands. Dropping it waits for them.
 struct Flight<'a> {
     ring: &'a mut IoUring,
@@ -54,6 +45,14 @@ impl Flight<'_> {
     /// Whether `want` completions have come, and all was submitted.
     fn has(&mut self, want: usize) -> bool {
         self.ring.submission().is_empty() && self.ring.completion().len() >= want
+    }
+
+    /// Submits, and waits for `want` completions.
+    fn wait(&mut self, want: usize) -> io::Result<()> {
+        match self.ring.submit_and_wait(want) {
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Submits, and looks for `want` completions for a while without a rest.
@@ -108,13 +107,8 @@ impl Ring {
     ///
     /// # Panics
     /// Where a slot is larger than the buffer: before anything is read.
-    pub fn run(
-        &mut self,
-        slot: usize,
-        pieces: &mut [Piece<'_>],
-        failed: impl Fn(io::Error) -> Error,
-    ) -> Result<()> {
-        let bounces = pieces.iter().any(|piece| piece.way() == Way::Bounce);
+    pub fn run(&mut self, slot: usize, pieces: &mut [Piece<'_>]) -> Result<()> {
+        let bounces = !pieces.iter().all(Piece::is_straight);
         let slots = if bounces { (self.bounce_len() / slot.max(1)).min(self.depth) } else { self.depth };
         assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce_len());
         let start = self.bounce.as_ref().map_or(std::ptr::null_mut(), Block::as_ptr);
@@ -152,13 +146,9 @@ impl Ring {
             if few {
                 flight.stay_awake(want);
             }
-            match if few && flight.has(want) { Ok(0) } else { flight.ring.submit_and_wait(want) } {
-                Ok(_) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                Err(e) => {
-                    // Nothing more can be submitted; what was is waited for when `flight` is dropped.
-                    return Err(failed(e));
-                }
+            if !(few && flight.has(want)) {
+                // Where nothing more can be submitted, what was is waited for when `flight` is dropped.
+                flight.wait(want).map_err(|e| pieces[0].failed(e))?;
             }
             while let Some(done) = flight.ring.completion().next() {
                 flight.count -= 1;
@@ -199,11 +189,7 @@ impl Ring {
             }
             // Half of them are always on their way, and who writes wakes for the other half together.
             let want = if next < pieces.len() { flight.count.div_ceil(2) } else { flight.count };
-            match flight.ring.submit_and_wait(want) {
-                Ok(_) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                Err(e) => return Err(e),
-            }
+            flight.wait(want)?;
             while let Some(done) = flight.ring.completion().next() {
                 flight.count -= 1;
                 let (offset, bytes) = pieces[usize::try_from(done.user_data()).unwrap_or(0)];
@@ -229,22 +215,19 @@ impl Ring {
 fn request(piece: &mut Piece<'_>, place: *mut u8, slot: usize) -> io_uring::squeue::Entry {
     let (offset, len) = piece.place();
     let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
-    let into = match piece.way() {
-        Way::Straight => piece.read.into.as_mut_ptr(),
-        Way::Bounce => place,
-    };
+    let into = if piece.is_straight() { piece.read.into.as_mut_ptr() } else { place };
     opcode::Read::new(types::Fd(piece.file.as_raw_fd()), into, len).offset(offset).build()
 }
 
 /// What became of a piece: the kernel's answer, and its slot of the buffer if it has one.
 fn settle(piece: &mut Piece<'_>, answer: i32, slot: Option<&[u8]>) -> Result<()> {
-    let straight = piece.way() == Way::Straight;
+    let straight = piece.is_straight();
     match usize::try_from(answer) {
         Ok(got) if straight && got == piece.read.into.len() => Ok(()),
         Ok(_) if straight => piece.take(&[], 0),
         Ok(got) => piece.take(slot.unwrap_or_default(), got),
         // A signal, or a kernel short of memory: an ordinary read settles it.
         Err(_) if matches!(-answer, libc::EINTR | libc::EAGAIN) => piece.take(&[], 0),
-        Err(_) => Err(Error::io(piece.source.path(), "read the file", io::Error::from_raw_os_error(-answer))),
+        Err(_) => Err(piece.failed(io::Error::from_raw_os_error(-answer))),
     }
 }

@@ -5,11 +5,11 @@
 //! by unmapping it, `advise` by `MADV_DONTNEED`. At most [`WINDOWS`] of them exist at once. Where the page
 //! cache is to be left as found, windows that are not in it are read instead.
 
-use super::map::{self, Mapping, Renew, inside};
+use super::map::{self, Mapping, inside};
 use super::read::ReadStore;
 use crate::door::{ACCESS, Words};
 use crate::error::{Error, Result};
-use crate::store::{Cache, How, Nature, OneFile, Read, Report, Store};
+use crate::store::{Cache, How, Nature, OneFile, Read, Report, Store, sort};
 use crate::sys;
 use crate::sys::far::Far;
 use std::ops::Range;
@@ -81,9 +81,7 @@ fn walk(
     mut f: impl FnMut(Range<u64>, &mut [Read<'_>]) -> Result<()>,
 ) -> Result<()> {
     inside(source, reads)?;
-    if !reads.is_sorted_by_key(|r| r.offset) {
-        reads.sort_unstable_by_key(|r| r.offset);
-    }
+    sort(reads);
     let mut first = 0;
     let mut from = 0;
     while first < reads.len() {
@@ -101,88 +99,62 @@ fn walk(
     Ok(())
 }
 
-/// What the page cache may keep.
-#[derive(Debug)]
-enum Behind {
-    /// Whatever faults bring in.
-    Keep,
-    /// What was there before us. A fault reads around itself, as far as the device's read_ahead_kb says and
-    /// past the window's end, and whose pages those are cannot be told afterwards. So only windows that are
-    /// cached whole are looked at through the map; the others are read, without a trace.
-    AsFound(ReadStore),
-}
-
-impl Behind {
-    fn new(source: &Arc<OneFile>, cache: Cache) -> Self {
-        match cache {
-            Cache::Keep => Self::Keep,
-            Cache::Drop => Self::AsFound(ReadStore::new(source.clone(), Cache::Drop)),
-        }
-    }
-
-    /// Reads `touched` by `mapped` or around it.
-    fn read(
-        &self,
-        source: &OneFile,
-        range: &Range<u64>,
-        touched: &mut [Read<'_>],
-        mapped: impl FnOnce(&mut [Read<'_>]) -> Result<()>,
-    ) -> Result<()> {
-        let Self::AsFound(around) = self else { return mapped(touched) };
-        let len = range.end - range.start;
-        if sys::cached_bytes(source, range.start, len).is_ok_and(|cached| cached >= len) {
-            return mapped(touched);
-        }
-        touched.iter_mut().try_for_each(|read| around.read(&mut [read.clip(range)], How::default()).map(drop))
-    }
-}
-
-/// A map that is held, and whose pages are dropped behind the reader.
-#[derive(Debug)]
-struct Held {
-    mapping: Mapping,
-    walked: AtomicU64,
-}
-
-impl Held {
-    fn read(&self, range: &Range<u64>, touched: &mut [Read<'_>], far: Option<&Far>) -> Result<()> {
-        let answer = self.mapping.read(touched, range, far);
-        self.mapping.drop_pages(range.clone());
-        answer
-    }
-
-    /// Frees the page tables now and then.
-    fn walked(&self, bytes: u64) -> Result<()> {
-        if self.walked.fetch_add(bytes, Ordering::Relaxed) >= WALKED {
-            self.walked.store(0, Ordering::Relaxed);
-            self.mapping.renew(Renew::Always)?;
-        }
-        Ok(())
-    }
-}
-
 /// Reads through windows.
 #[derive(Debug)]
 pub(super) struct WindowStore {
     source: Arc<OneFile>,
     window: u64,
     turns: Turns,
-    behind: Behind,
-    /// Where windows are parts of one map; else each is mapped anew.
-    held: Option<Held>,
+    /// Where windows are parts of one map, whose pages are dropped behind the reader; else each is mapped anew.
+    held: Option<Mapping>,
+    /// Bytes that went by since it was mapped.
+    walked: AtomicU64,
+    /// Where the page cache keeps only what was there before us. A fault reads around itself, as far as the device's
+    /// read_ahead_kb says and past the window's end, and whose pages those are cannot be told afterwards. So only
+    /// windows that are cached whole are looked at through the map; the others are read, without a trace.
+    around: Option<ReadStore>,
 }
 
 impl WindowStore {
     /// Maps each window anew: of `window` bytes, a multiple of 2 MiB; see [`window_for`].
     pub(super) fn remap(source: &Arc<OneFile>, window: u64, cache: Cache) -> Self {
-        let behind = Behind::new(source, cache);
-        Self { source: source.clone(), window, turns: Turns::default(), behind, held: None }
+        let around = (cache == Cache::Drop).then(|| ReadStore::new(source.clone(), cache));
+        let (source, turns, walked) = (source.clone(), Turns::default(), AtomicU64::new(0));
+        Self { source, window, turns, held: None, walked, around }
     }
 
     /// Keeps one map and drops its pages behind the reader.
     pub(super) fn advise(source: &Arc<OneFile>, window: u64, cache: Cache) -> Result<Self> {
-        let held = Held { mapping: Mapping::new(source, 0..source.len())?, walked: AtomicU64::new(0) };
-        Ok(Self { held: Some(held), ..Self::remap(source, window, cache) })
+        let held = Some(Mapping::new(source, 0..source.len())?);
+        Ok(Self { held, ..Self::remap(source, window, cache) })
+    }
+
+    /// Reads what lies in one window.
+    fn read_window(&self, range: &Range<u64>, touched: &mut [Read<'_>], far: Option<&Far>) -> Result<()> {
+        let len = range.end - range.start;
+        let cached = || sys::cached_bytes(&*self.source, range.start, len).is_ok_and(|cached| cached >= len);
+        match (&self.around, &self.held) {
+            (Some(around), _) if !cached() => touched
+                .iter_mut()
+                .try_for_each(|read| around.read(&mut [read.clip(range)], How::default()).map(drop)),
+            (_, Some(held)) => {
+                let answer = held.read(touched, range, far);
+                held.drop_pages(range.clone());
+                answer
+            }
+            (_, None) => Mapping::new(&self.source, range.clone())?.read(touched, range, far),
+        }
+    }
+
+    /// Frees the page tables now and then.
+    fn walked(&self, bytes: u64) -> Result<()> {
+        if let Some(held) = &self.held
+            && self.walked.fetch_add(bytes, Ordering::Relaxed) >= WALKED
+        {
+            self.walked.store(0, Ordering::Relaxed);
+            held.renew()?;
+        }
+        Ok(())
     }
 }
 
@@ -192,16 +164,11 @@ impl Store for WindowStore {
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        let (far, held) = (how.far.then(Far::default), self.held.as_ref());
-        held.map_or(Ok(()), |held| held.mapping.renew(Renew::IfHit))?;
+        let far = how.far.then(Far::default);
+        self.held.as_ref().map_or(Ok(()), Mapping::renew_if_hit)?;
         walk(&self.source, self.window, reads, |range, touched| {
-            self.turns.take(|| {
-                self.behind.read(&self.source, &range, touched, |touched| match held {
-                    Some(held) => held.read(&range, touched, far.as_ref()),
-                    None => Mapping::new(&self.source, range.clone())?.read(touched, &range, far.as_ref()),
-                })
-            })?;
-            held.map_or(Ok(()), |held| held.walked(range.end - range.start))
+            self.turns.take(|| self.read_window(&range, touched, far.as_ref()))?;
+            self.walked(range.end - range.start)
         })?;
         Ok(Report::default())
     }
