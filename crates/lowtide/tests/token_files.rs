@@ -325,7 +325,7 @@ fn megatron_goes_by_prefix_data_or_index_and_is_found_once() {
     assert_eq!(
         says(dir.path(), "x.bin", &dtype("int32")),
         "x.idx: the file says uint16, dtype= says int32\n\
-         hint: leave dtype out; format=\"raw\" reads the bytes as any type"
+         hint: leave dtype= out; format=\"raw\" reads the bytes as any type"
     );
     assert!(says(dir.path(), "x.idx", &dialect(Dialect::NanoGpt)).contains("an index holds no tokens"));
     // A folder of the prefix's own name.

@@ -416,7 +416,7 @@ fn is_arrow_stream(head: &[u8], len: u64) -> bool {
         && root < 1024
 }
 
-/// A protocol and what can follow it. Token 640 of a vocabulary, or 896, is the same two bytes.
+/// A protocol and what can follow it. Tokens 640, 896, 1152 and 1408 are the same two bytes.
 fn pickle(head: &[u8], len: u64) -> Option<Foreign> {
     /// What torch.save wrote before it wrote zip archives: a magic number as a pickle of its own.
     const TORCH: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
@@ -445,6 +445,8 @@ fn pickle(head: &[u8], len: u64) -> Option<Foreign> {
         }),
         _ => false,
     };
+    let follows = follows
+        || matches!(head, [0x80, 2..=5, body @ ..] if super::pickle::goes_on(body, len.saturating_sub(2)));
     follows.then_some(Foreign::Pickle)
 }
 

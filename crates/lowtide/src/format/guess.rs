@@ -12,6 +12,13 @@
 /// So many numbers must speak for a width: a chance of 2^-24 that they do by accident.
 const ENOUGH: usize = 24;
 
+/// So few are enough in a long sample that is padding else. The tokens of a document stand beside each other: in uint16
+/// they are in odd places, too.
+const FEW: usize = 3;
+
+/// A sample of so many numbers is long.
+const LONG: usize = 512;
+
 /// No vocabulary has a million tokens: the upper half of 32 bits is below this.
 const SMALL: u16 = 16;
 
@@ -30,6 +37,20 @@ pub(crate) fn other_than_uint16(sample: &[u8], len: u64) -> Option<&'static str>
         .map(|width| width.names()[0])
         .or_else(|| wider(swapped, len).map(|width| width.names()[1]))
         .or_else(|| by_bytes(groups.as_flattened().as_chunks().0))
+        .or_else(|| is_plain_text(groups.as_flattened()).then_some("uint8"))
+}
+
+/// Text that is too short or too monotonous to be refused: letters, and what stands between words or lines. One token that
+/// is repeated can be two letters, several hardly: in a vocabulary of 50,257, one of 5 tokens is two such bytes.
+fn is_plain_text(sample: &[u8]) -> bool {
+    let letter = |byte: u8| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    let mut tokens = sample.as_chunks::<2>().0.to_vec();
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens.len() >= 3
+        && sample.iter().all(|&byte| letter(byte))
+        && sample.iter().any(u8::is_ascii_whitespace)
+        && sample.iter().any(u8::is_ascii_alphabetic)
 }
 
 /// The lowest first.
@@ -61,6 +82,7 @@ struct Tally {
     /// Whether an upper half is not 0: the vocabulary is large, or this is not the width.
     large: bool,
     negative: bool,
+    numbers: usize,
     /// Numbers that are not 0, and those that are not small.
     not_zero: usize,
     not_small: usize,
@@ -69,6 +91,7 @@ struct Tally {
 impl Tally {
     /// One number, by its two lowest halves, and by those above them, which are all the same.
     fn add(&mut self, low: u16, high: u16, above: Option<u16>) {
+        self.numbers += 1;
         // Small ones, such as the -100 that a loss ignores.
         if high == u16::MAX && above.is_none_or(|above| above == u16::MAX) && low >= 0xff00 {
             self.negative = true;
@@ -86,7 +109,12 @@ impl Tally {
     /// Whether it is the width. Where upper halves are not 0, only those that are not small count below: a small
     /// vocabulary has small numbers in both places.
     fn is_it(&self) -> bool {
-        !self.impossible && (if self.large { self.not_small } else { self.not_zero }) >= ENOUGH
+        let (speak, enough) = match self {
+            Self { large: true, .. } => (self.not_small, ENOUGH),
+            Self { negative: false, numbers: LONG.., .. } => (self.not_zero, FEW),
+            _ => (self.not_zero, ENOUGH),
+        };
+        !self.impossible && speak >= enough
     }
 }
 
@@ -239,6 +267,38 @@ mod tests {
         fn any_bytes(sample in prop::collection::vec(any::<u8>(), 0..4_096), len in any::<u64>()) {
             other_than_uint16(&sample, len);
         }
+    }
+
+    #[test]
+    fn a_few_numbers_among_padding_are_seen() {
+        for (dtype, named) in [("uint32", "uint32"), ("int64", "int64"), (">u4", ">u4"), (">i8", ">i8")] {
+            let mut tokens = vec![0; 1_000];
+            tokens[500..503].copy_from_slice(&[464, 2068, 7586]);
+            let sample = written(&tokens, dtype);
+            assert_eq!(other_than_uint16(&sample, sample.len() as u64), Some(named), "three");
+            tokens[501..503].fill(0);
+            let sample = written(&tokens, dtype);
+            assert_eq!(other_than_uint16(&sample, sample.len() as u64), None, "one could be any token");
+        }
+        // A document of three tokens in uint16, wherever it begins.
+        for at in 500..504 {
+            let mut tokens = vec![0; 2_000];
+            tokens[at..at + 3].copy_from_slice(&[464, 2068, 7586]);
+            let sample = written(&tokens, "uint16");
+            assert_eq!(other_than_uint16(&sample, sample.len() as u64), None, "at {at}");
+        }
+    }
+
+    #[test]
+    fn short_and_monotonous_text_is_seen() {
+        for (text, times) in [("hello world\n", 1), ("hello ", 500), ("a\r\nb\r\n", 300), ("ab cd ", 2)] {
+            let sample = text.repeat(times).into_bytes();
+            let sample = &sample[..sample.len() / 8 * 8];
+            assert_eq!(other_than_uint16(sample, sample.len() as u64), Some("uint8"), "{text:?}");
+        }
+        // Two letters again and again may be one token, and padding behind it another.
+        let padded = [b"ab".repeat(40), b"  ".repeat(40)].concat();
+        assert_eq!(other_than_uint16(&padded, padded.len() as u64), None);
     }
 
     #[test]

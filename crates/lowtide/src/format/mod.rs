@@ -20,6 +20,7 @@ pub mod llmc;
 pub mod manifest;
 pub mod megatron;
 pub mod npy;
+mod pickle;
 mod raw;
 mod text;
 

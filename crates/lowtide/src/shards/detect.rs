@@ -539,6 +539,6 @@ pub(crate) fn disagree(path: &Path, said: Dtype, wished: Dtype) -> Error {
         Words::from(format!("{}: the file says {said}, ", path.display()))
             + DTYPE
             + format!(" says {wished}"),
-        Words::from("leave dtype out; ") + FORMAT.is("raw") + " reads the bytes as any type",
+        Words::from("leave ") + DTYPE + " out; " + FORMAT.is("raw") + " reads the bytes as any type",
     )
 }
