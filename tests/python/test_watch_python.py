@@ -1,7 +1,9 @@
 """``lowtide.watch`` in Python: context manager, decorator, report, and the pytest fixture."""
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -9,6 +11,7 @@ import threading
 import time
 
 import pytest
+from test_memory import MIB, limited
 
 import lowtide
 
@@ -120,6 +123,35 @@ def test_the_types_of_a_watched_function_are_its_own_and_its_report_is_known(tmp
     assert 'expected "int"' in errors[0]
 
 
+def test_reports_and_watches_pickle(tmp_path):
+    w = lowtide.watch(files=(), tolerance="1MiB")
+    with w:
+        time.sleep(0.2)
+        with pytest.raises(
+            TypeError, match="a watch that is running cannot be pickled\nhint: its report can"
+        ):
+            pickle.dumps(w)
+    for again in (
+        pickle.loads(pickle.dumps(w.report)),
+        copy.deepcopy(w.report),
+        pickle.loads(pickle.dumps(w)).report,
+    ):
+        assert again.to_json() == w.report.to_json()
+        assert again.to_html() == w.report.to_html()
+        assert repr(again) == repr(w.report)
+        assert again._repr_html_() == w.report._repr_html_()
+        assert again.samples == w.report.samples
+        again.to_html(tmp_path / "again.html")
+        again.to_json(tmp_path / "again.json")
+        assert (tmp_path / "again.html").read_text() == w.report.to_html()
+        assert json.loads((tmp_path / "again.json").read_text()) == json.loads(w.report.to_json())
+    other = pickle.loads(pickle.dumps(w))
+    assert repr(other) == repr(w)
+    with other:
+        pass
+    assert other.report.seconds < w.report.seconds, "it can be used again"
+
+
 def test_a_method_can_be_watched():
     class Trainer:
         rows = 7
@@ -205,11 +237,11 @@ def test_the_report_is_a_file_a_text_and_a_notebook_cell(tmp_path):
         w.report.to_html(tmp_path / "nowhere" / "mem.html")
 
 
-def run_pytest(folder, text):
+def run_pytest(folder, text, before=None):
     (folder / "test_it.py").write_text(textwrap.dedent(text))
     # zarr has a plugin of its own, which imports NumPy: docs/migrate.md brings it here.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:zarr", "test_it.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, preexec_fn=before)
 
 
 @pytest.mark.heavy
@@ -257,6 +289,73 @@ def test_the_fixture_fails_what_grows_and_passes_what_does_not(tmp_path):
     assert "memory is not flat: leak" in out
     assert "assert 1 == 2" in out
     assert "too short to tell" in out
+
+
+EATS = """
+import subprocess, sys, time
+
+def eat():
+    # All at once: no sample of it can be counted on.
+    done = subprocess.run([sys.executable, "-c", "held = b'1' * (1 << 30)"])
+    assert done.returncode == -9, done
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        time.sleep(0.01)
+"""
+
+
+def test_a_child_that_was_killed_for_want_of_memory_is_never_flat(tmp_path, python):
+    with limited(256 * MIB) as group:
+
+        def join():
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+        code = f"""if True:
+            import lowtide
+            {textwrap.indent(EATS, " " * 12)}
+            with lowtide.watch(files=(), tolerance="1GiB") as w:
+                eat()
+            print(w.report.to_json())
+            print(w.report.is_flat)
+        """
+        report, is_flat = python(code, before=join).splitlines()
+    report = json.loads(report)
+    assert (report["verdict"], is_flat) == ("unknown", "False")
+    assert report["killed"]["out_of_memory"]
+    assert report["killed"]["by"] == "cgroup limit"
+    assert report["sentence"].startswith("The kernel killed a process with SIGKILL for want of memory")
+    assert report["advice"].startswith("Raise the limit")
+
+
+def test_the_fixture_fails_where_a_child_was_killed_for_want_of_memory(tmp_path):
+    with limited(256 * MIB) as group:
+        done = run_pytest(
+            tmp_path,
+            f"""{textwrap.indent(EATS, " " * 8)}
+        def test_killed(lowtide_flat):
+            lowtide_flat.tolerance = "1GiB"
+            eat()
+
+        def test_killed_whatever_is_allowed(lowtide_flat):
+            lowtide_flat.allow = {{"cache", "mapped", "shared", "leak"}}
+            eat()
+
+        def test_killed_beside_the_step_that_is_judged(lowtide_flat):
+            lowtide_flat.tolerance = "1GiB"
+            lowtide_flat(lambda: time.sleep(0.01))
+            eat()
+
+        def test_nobody_was_killed(lowtide_flat):
+            lowtide_flat.tolerance = "1GiB"
+            time.sleep(3)
+        """,
+            before=lambda: (group / "cgroup.procs").write_text(str(os.getpid())),
+        )
+    assert "3 failed, 1 passed" in done.stdout, done.stdout
+    # Under CI=true pytest's summary has whole messages, too.
+    failures = done.stdout.partition("short test summary info")[0]
+    assert failures.count("a process was killed for want of memory: ") == 3, done.stdout
+    assert failures.count("hint: Raise the limit") == 3, done.stdout
 
 
 def test_the_plugin_does_not_import_numpy_for_others(tmp_path):

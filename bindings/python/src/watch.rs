@@ -6,9 +6,10 @@
 use crate::error::raise;
 use crate::number::Real;
 use crate::{argument, budget};
-use lowtide::meter::{Files, Interval, Meter, Recording, Root};
+use lowtide::meter::{Files, Interval, Meter, Recording, Root, save};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,41 +35,67 @@ impl Watching {
     fn stop(&self, py: Python<'_>, command: Vec<String>, tolerance: Option<u64>) -> PyResult<Recorded> {
         let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner).take();
         let meter = meter.ok_or_else(|| PyRuntimeError::new_err("this watch has been stopped"))?;
-        py.detach(|| meter.stop(command, tolerance)).map(Recorded).map_err(raise)
+        let recording = py.detach(|| meter.stop(command, tolerance)).map_err(raise)?;
+        Ok(Recorded(Kept::Run(Box::new(recording))))
     }
 }
 
-/// A run that is over.
+/// A run that is over: its JSON and its page.
+///
+/// Args:
+///     json: Everything, as a pickle has it.
+///     html: The page.
 #[pyclass(frozen, module = "lowtide._lowtide", name = "Recording")]
-pub struct Recorded(Recording);
+pub struct Recorded(Kept);
+
+enum Kept {
+    Run(Box<Recording>),
+    /// Of a pickle, which has both as text: the page has more in it than the JSON.
+    Text {
+        json: String,
+        html: String,
+    },
+}
 
 #[pymethods]
 impl Recorded {
-    #[getter]
-    fn verdict(&self) -> &'static str {
-        self.0.verdict.word.as_str()
+    #[new]
+    fn new(json: String, html: String) -> Self {
+        Self(Kept::Text { json, html })
     }
 
     /// Everything as JSON.
     fn json(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_json())
+        match &self.0 {
+            Kept::Run(recording) => py.detach(|| recording.to_json()),
+            Kept::Text { json, .. } => json.clone(),
+        }
     }
 
     /// The page.
     fn html(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_html())
+        match &self.0 {
+            Kept::Run(recording) => py.detach(|| recording.to_html()),
+            Kept::Text { html, .. } => html.clone(),
+        }
     }
 
     /// Writes the page to a temporary name, syncs and renames.
     fn save_html(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<()> {
-        let path = argument::path(path, "path")?;
-        py.detach(|| self.0.save_html(&path)).map_err(raise)
+        let (path, page) = (argument::path(path, "path")?, self.html(py));
+        py.detach(|| save(&path, page.as_bytes())).map_err(raise)
     }
 
     /// Writes the JSON likewise.
     fn save_json(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<()> {
-        let path = argument::path(path, "path")?;
-        py.detach(|| self.0.save_json(&path)).map_err(raise)
+        let (path, text) = (argument::path(path, "path")?, self.json(py) + "\n");
+        py.detach(|| save(&path, text.as_bytes())).map_err(raise)
+    }
+
+    #[allow(clippy::type_complexity)] // what pickle wants: a class and its arguments
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, (String, String)) {
+        let (py, kept) = (slf.py(), slf.get());
+        (slf.get_type(), (kept.json(py), kept.html(py)))
     }
 }
 

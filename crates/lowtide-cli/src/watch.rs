@@ -23,6 +23,7 @@ use lowtide::meter::sampler::{Interval, Sampler};
 use lowtide::meter::tree::Root;
 use lowtide::meter::verdict::Word;
 
+use crate::home::word_at_home;
 use crate::{Context, Failure, draw};
 use child::{Child, Event};
 use live::Live;
@@ -33,7 +34,8 @@ use panel::{Figures, Paint, chart, wrap};
 #[command(after_help = "\
 Verdicts, worst first: leak (anonymous memory keeps growing), shared (/dev/shm grows), mapped (mapped file \
 pages grow: reclaimable, but Slurm counts them), cache (only the page cache of the watched files grows), \
-flat; unknown when the run was too short.
+flat; unknown when the run was too short, or when the kernel killed one of the processes for want of memory and \
+nothing else grew.
 
 Examples:
   lowtide watch -- python train.py
@@ -58,7 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 
-    /// Exit with 1 unless memory stayed flat; growth up to SIZE (like 64MiB) counts as flat
+    /// Exit with 1 unless memory stayed flat and the kernel killed nobody for want of it; growth up to SIZE (like
+    /// 64MiB) counts as flat
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = lowtide::budget::parse_size)]
     #[allow(clippy::option_option)] // clap's way to say: absent, without a size, with one
     pub assert_flat: Option<Option<u64>>,
@@ -85,7 +88,7 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let wanted = match args.file.as_slice() {
         [] => vec!["auto".to_owned()],
         [none] if none == "none" => Vec::new(),
-        names => names.to_vec(),
+        names => names.iter().map(|name| word_at_home(name)).collect(),
     };
     let files = Files::new(&wanted);
     for name in files.missing() {
@@ -207,9 +210,14 @@ fn finish(
     if args.assert_flat.is_some() && !recording.verdict.is_flat() {
         ours_failed = true;
         let verdict = &recording.verdict;
-        draw::error(&format!("memory is not flat: {}", verdict.word.as_str()));
+        let killed = recording.killed.as_ref().is_some_and(|killed| killed.by.is_out_of_memory());
+        let why = if killed { ", a process was killed for want of memory" } else { "" };
+        draw::error(&format!("memory is not flat: {}{why}", verdict.word.as_str()));
         if context.quiet {
             draw::remark(format_args!("{}", verdict.sentence));
+            if killed {
+                draw::remark(format_args!("hint: {}", verdict.advice));
+            }
         }
     }
     match code {
@@ -241,9 +249,9 @@ fn summary(args: &Args, recording: &Recording, written: &[String], paint: Paint)
         human(peaks.file)
     ));
     lines.push(format!(
-        "watched: {:.1} s, {} samples, {:.2} % of a core",
+        "watched: {:.1} s, {}, {:.2} % of a core",
         recording.elapsed.as_secs_f64(),
-        recording.taken,
+        draw::counted(recording.taken, "sample"),
         recording.cost_of_a_core() * 100.0
     ));
     lines.extend(written.iter().map(|path| format!("report: {path}")));

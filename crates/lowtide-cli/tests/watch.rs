@@ -292,13 +292,18 @@ impl Group {
     /// memory back, the kernel may kill the next one that needs a page, be it the watcher or a shell (seen 1
     /// in 30): then the command is run again.
     fn watch(&self, command: &str) -> (Output, Value) {
+        self.watch_with("", command)
+    }
+
+    /// The same with options of `lowtide watch`.
+    fn watch_with(&self, options: &str, command: &str) -> (Output, Value) {
         let mut tries = 0;
         loop {
             tries += 1;
             let kills = self.kills();
             let report = tempfile::NamedTempFile::new().unwrap();
             let script = format!(
-                "echo $$ > {}/cgroup.procs; exec {} watch --json={} -- {command}",
+                "echo $$ > {}/cgroup.procs; exec {} watch {options} --json={} -- {command}",
                 self.0.display(),
                 env!("CARGO_BIN_EXE_lowtide"),
                 report.path().display(),
@@ -371,6 +376,26 @@ fn a_kill_for_want_of_memory_is_named() {
     assert!(report["killed"]["command"].as_str().unwrap().contains("program_leaks"), "{}", report["killed"]);
 }
 
+/// A command that goes on without a worker that was killed has not stayed flat, however calm the rest is.
+#[test]
+fn a_run_with_a_kill_for_want_of_memory_does_not_pass_as_flat() {
+    let Some(group) = Group::with_limit("flat", 64 << 20) else { return };
+    let burst = program("program_takes_all_at_once").join(" ");
+    let command = format!("sh -c '{burst}; sleep 3; exit 0'");
+    for options in ["--assert-flat=1GiB", "--assert-flat=1GiB --quiet"] {
+        let (output, report) = group.watch_with(options, &command);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{options}: {said}");
+        assert_eq!(report["verdict"], "unknown", "{options}: {said}");
+        assert!(
+            said.contains("memory is not flat: unknown, a process was killed for want of memory"),
+            "{said}"
+        );
+        assert!(said.contains("The kernel killed a process with SIGKILL for want of memory"), "{said}");
+        assert!(said.contains("hint: Raise the limit"), "{said}");
+    }
+}
+
 #[test]
 fn a_kill_by_somebody_is_no_want_of_memory() {
     let (output, report) = json(&[], &["sh", "-c", "sleep 0.3; kill -9 $$"]);
@@ -384,6 +409,12 @@ fn a_kill_by_somebody_is_no_want_of_memory() {
     assert_eq!(report["killed"]["signal"], "SIGSEGV");
     let (_, report) = json(&[], &["sh", "-c", "exit 137"]);
     assert!(report["killed"].is_null());
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn program_takes_all_at_once() {
+    std::hint::black_box(vec![1_u8; 150 << 20]);
 }
 
 #[test]

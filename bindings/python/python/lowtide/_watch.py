@@ -25,7 +25,8 @@ class Report:
 
     Attributes:
         verdict: ``"leak"``, ``"shared"``, ``"mapped"``, ``"cache"``, ``"flat"``, or ``"unknown"`` when the
-            run was too short to tell.
+            run was too short to tell, or when the kernel killed a process for want of memory and nothing else
+            grew.
         sentence: What grew, and how fast.
         advice: What to do about it.
         seconds: How long the run took.
@@ -135,6 +136,10 @@ class Report:
         self._recording.save_json(path)
         return None
 
+    def __reduce__(self) -> tuple[type[Report], tuple[_lowtide.Recording]]:
+        # Everything else is read from the recording, which pickles as its JSON and its page.
+        return Report, (self._recording,)
+
     def __repr__(self) -> str:
         return f"<lowtide.Report: {self.verdict}, {self.sentence}>"
 
@@ -219,6 +224,13 @@ class Watch:
     @tolerance.setter
     def tolerance(self, size: str | int | None) -> None:
         self._tolerance = None if size is None else _lowtide.parse_size(size, "tolerance", 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._meter is not None:
+            raise TypeError(
+                "a watch that is running cannot be pickled\nhint: its report can, when the block has ended"
+            )
+        return self.__dict__.copy()
 
     def __repr__(self) -> str:
         files = ", ".join(self._files) or "no files"

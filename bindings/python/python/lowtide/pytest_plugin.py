@@ -82,6 +82,8 @@ class Flat:
     def judge(self, report: Report) -> None:
         """Fail the test unless the report is flat, or allowed. Too short to tell is a warning.
 
+        A process that the kernel killed for want of memory fails it, whatever is allowed.
+
         Args:
             report: That of a watch that is over.
 
@@ -93,6 +95,7 @@ class Flat:
         """
         __tracebackhide__ = True
         self.report = report
+        _nobody_was_killed(report)
         if report.verdict == "unknown":
             hint = "repeat it: lowtide_flat(function) calls a function until its memory can be judged"
             warnings.warn(f"{report.sentence} {hint}.", stacklevel=2)
@@ -105,6 +108,15 @@ class Flat:
         allowed = " or ".join(["flat", *sorted(self.allow)])
         state = "no report yet" if self.report is None else self.report.verdict
         return f"<lowtide_flat: files {self.files!r}{tolerance}, allowed {allowed}: {state}>"
+
+
+def _nobody_was_killed(report: Report) -> None:
+    """How a process grew that the kernel killed, nobody has seen."""
+    __tracebackhide__ = True
+    if report.killed is not None and report.killed["out_of_memory"]:
+        pytest.fail(
+            f"a process was killed for want of memory: {report}\nhint: {report.advice}", pytrace=False
+        )
 
 
 @pytest.fixture
@@ -137,7 +149,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             # The test may have set it meanwhile.
             watch.tolerance = flat.tolerance
     try:
-        if not flat.repeated:
+        if flat.repeated:
+            _nobody_was_killed(watch.report)
+        else:
             flat.judge(watch.report)
     finally:
         report = flat.report or watch.report

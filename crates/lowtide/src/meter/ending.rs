@@ -177,7 +177,16 @@ fn machine(root: &Path) -> Option<u64> {
 pub fn judge(ended: Option<Ended>, largest: Option<Who>, before: &Counts, after: &Counts) -> Option<Killed> {
     let rose = |then: Option<u64>, now: Option<u64>| then.zip(now).is_some_and(|(then, now)| now > then);
     let pairs = || before.groups.iter().zip(&after.groups);
-    let killed_here = pairs().any(|(then, now)| rose(then.kills, now.kills));
+    // In version 2 a group counts what was killed below it, in groups of others too: where one of ours below it has counted
+    // by itself, that says it.
+    let told_below = |above: &Count| {
+        above.version == Version::V2
+            && pairs().any(|(then, now)| {
+                let below = then.path != above.path && then.path.starts_with(&above.path);
+                below && then.kills.is_some() && now.kills.is_some()
+            })
+    };
+    let killed_here = pairs().any(|(then, now)| rose(then.kills, now.kills) && !told_below(then));
     let counted = pairs().any(|(then, now)| then.kills.is_some() && now.kills.is_some());
     let signal = ended.and_then(|ended| ended.exit.signal());
     // Without counts of a group of ours the machine's may be of somebody else, but a signal 9 of ours fits.
@@ -344,6 +353,17 @@ mod tests {
         let nothing = [("proc/self/cgroup", ""), ("proc/vmstat", "")];
         assert_eq!(after(Version::V1, &nothing, &[], KILLED), by(9, false));
         assert_eq!(after(Version::V1, &[], &[], Some(Ended { pid: 7, exit: Exit::Code(137) })), None);
+    }
+
+    #[test]
+    fn a_kill_in_another_group_of_the_same_pod_is_not_ours() {
+        let events = [("sys/fs/cgroup/pod/memory.events", "max 99\noom 1\noom_kill 1\n")];
+        let code = Some(Ended { pid: 7, exit: Exit::Code(0) });
+        assert_eq!(after(Version::V2, &[], &events, code), None);
+        // Where our own group cannot be read, the one above it is all that there is.
+        let unread = [("sys/fs/cgroup/pod/box/memory.events", "")];
+        let someone = Some(Killed { who: Who::Someone, by: By::Machine });
+        assert_eq!(after(Version::V2, &unread, &events, code), someone);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum Word {
     Cache,
     /// Nothing grows.
     Flat,
-    /// The run was too short to tell.
+    /// The run was too short to tell, or the kernel killed a process before it could be told.
     Unknown,
 }
 
@@ -138,6 +138,7 @@ pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
             && rise >= around.files_bytes / 5 * 4
             && rise >= around.tolerance.unwrap_or(0)
     };
+    let out_of_memory = around.killed.as_ref().is_some_and(|killed| killed.by.is_out_of_memory());
     let word = if growth.anon.is_none() {
         Word::Unknown
     } else if grows(growth.anon) {
@@ -148,13 +149,15 @@ pub fn judge(samples: &[Sample], around: &Surroundings) -> Verdict {
         Word::Mapped
     } else if grows(growth.cache) || whole(around.files_rise) {
         Word::Cache
+    } else if out_of_memory {
+        // The process that filled the memory is gone, often between two samples. The rest says nothing of it.
+        Word::Unknown
     } else {
         Word::Flat
     };
-    // What was killed at the limit does not grow towards it any more.
-    let ended = around.killed.as_ref().is_some_and(|killed| killed.by.is_out_of_memory());
     let rate = match word {
-        _ if ended => None,
+        // What was killed at the limit does not grow towards it any more.
+        _ if out_of_memory => None,
         Word::Leak => growth.anon,
         Word::Shared => growth.shmem,
         _ => None,
@@ -226,6 +229,8 @@ mod tests {
         assert_eq!(verdict.word, Word::Unknown);
         assert!(verdict.sentence.contains("too short"), "{}", verdict.sentence);
         assert_eq!(judge(&[], &around()).word, Word::Unknown);
+        let one = judge(&short[..1], &around()).sentence;
+        assert!(one.contains("too short to tell: 1 sample in 0.0 s."), "{one}");
     }
 
     #[test]
@@ -309,6 +314,30 @@ mod tests {
                 .starts_with("The command (process 42) was ended by SIGKILL. The kernel counted no")
         );
         assert!(verdict.limit_in.is_some());
+    }
+
+    #[test]
+    fn a_run_with_a_kill_for_want_of_memory_is_never_flat() {
+        let samples = run(|_| [100.0, 0.0, 30.0, 70.0]);
+        let after = |by| {
+            let killed = Some(Killed { who: Who::Someone, by });
+            judge(&samples, &Surroundings { killed, tolerance: Some(1 << 40), ..around() })
+        };
+        for by in [By::Machine, By::Limit { path: "/sys/fs/cgroup/job".into(), limit: 200 * MIB }] {
+            let verdict = after(by);
+            assert_eq!(verdict.word, Word::Unknown);
+            assert!(verdict.sentence.starts_with("The kernel killed a process"), "{}", verdict.sentence);
+            assert!(
+                verdict.sentence.ends_with(
+                    "What was seen of the rest stayed flat (anonymous around 100 MiB, mapped around 30 MiB), which \
+                     does not tell how the killed process grew."
+                ),
+                "{}",
+                verdict.sentence
+            );
+            assert!(verdict.advice.starts_with("Raise the limit"), "{}", verdict.advice);
+        }
+        assert_eq!(after(By::Signal { number: 9, counted: true }).word, Word::Flat, "somebody's signal");
     }
 
     #[test]

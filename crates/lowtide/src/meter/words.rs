@@ -60,10 +60,17 @@ pub(super) fn sentence(
                 level(Some(cache))
             ))
         ),
+        Word::Unknown if growth.anon.is_some() => format!(
+            "What was seen of the rest stayed flat (anonymous {}, mapped {}), which does not tell how the killed \
+             process grew.",
+            level(growth.anon),
+            level(growth.file)
+        ),
         Word::Unknown => format!(
-            "The run was too short to tell: {} samples in {:.1} s. Anonymous memory reached {}, mapped file \
+            "The run was too short to tell: {} sample{} in {:.1} s. Anonymous memory reached {}, mapped file \
              pages {}.",
             samples.len(),
+            if samples.len() == 1 { "" } else { "s" },
             last.seconds,
             human(peak(samples, |sample| sample.anon)),
             human(peak(samples, |sample| sample.file))
