@@ -30,9 +30,9 @@ HEAD = """# The command
 same.
 
 What a command answers goes to stdout, as a table or with `--json`. Progress and errors go to stderr,
-progress only on a terminal. Sizes are written like `64MiB`, `1.5GB` or a number of bytes. Exit codes: 0 it
-worked, 1 it failed, 2 it was called wrongly; `watch` ends with its command's own
-([watch.md](watch.md#the-report)).
+progress only on a terminal. A path that begins with `~` is in your home. Sizes are written like `64MiB`,
+`1.5GB` or a number of bytes. Exit codes: 0 it worked, 1 it failed, 2 it was called wrongly; `watch` ends with
+its command's own ([watch.md](watch.md#the-report)).
 """
 
 

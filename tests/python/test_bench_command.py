@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,3 +209,53 @@ def test_a_wrong_call_is_refused(save):
     before = path.read_bytes()
     assert "would replace the file" in bench(path, "--html", path, code=2)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("way", ["recreate", "read"])
+def test_rows_are_divided_by_the_time_that_a_way_had(tmp_path, way):
+    """One chunk at once and then nothing: not the time of that chunk, whichever side it is."""
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((100, 4), "f4"))
+    code = """if True:
+        import sys, time
+        import numpy as np
+        import lowtide
+        map_file, open_array = np.memmap, lowtide.open
+        state = {"maps": 0}
+
+        def slow_map(path, *arguments, **named):
+            state["maps"] += str(path).endswith("rows.npy")
+            if state["maps"] > 2:  # one for the pass, one for its first chunk
+                time.sleep(60)
+            return map_file(path, *arguments, **named)
+
+        class Slow:
+            access, why = "read", "it is slow"
+
+            def __init__(self, rows):
+                self.chunks_of = iter(rows.chunks(10))
+
+            def shuffled(self, *_, **__):
+                return self
+
+            def __iter__(self):
+                yield next(self.chunks_of)
+                time.sleep(60)
+
+        def slow_open(path, **named):
+            array = open_array(path, **named)
+            return Slow(array) if str(path).endswith("rows.npy") else array
+
+        np.memmap, lowtide.open = slow_map, slow_open
+        exec(compile(open(sys.argv.pop(1)).read(), "worker.py", "exec"))
+    """
+    job = {"way": way, "order": "shuffled", "chunk_rows": 10, "seconds": 1.0, "rows": 100, "unit": "rows"}
+    job |= {"again": False, "budget": 1 << 20, "row_bytes": 16, "cache": "keep", "storage_options": None}
+    job |= {"raw": False, "offset": 128, "shape": [100, 4], "memory_order": "C", "dtype": "<f4"}
+    worker = Path(__file__).parents[2] / "crates/lowtide-cli/src/bench/worker.py"
+    command = [sys.executable, "-c", code, str(worker), str(path), json.dumps(job)]
+    done = subprocess.run(command, input="go\nend\n", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[1])
+    assert told["rows"] == told["half_rows"] == 10
+    assert 1.0 <= told["seconds"] < 2.0

@@ -2,6 +2,7 @@
 
 use crate::draw::{self, Progress as Line, thousands};
 use crate::headerless::one_of;
+use crate::number::whole;
 use crate::prepare::count;
 use crate::storage::{FarArgs, stop};
 use crate::{Context, Failure, signals};
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long, short, value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
     /// The token between documents: 50256 for GPT-2 [default: as prepare wrote it down]
-    #[arg(long, visible_alias = "eot", value_name = "ID")]
+    #[arg(long, visible_alias = "eot", value_name = "ID", value_parser = whole::<u64>)]
     end_of_text: Option<u64>,
     /// End a shard with the document that reaches this many tokens, such as 100M
     #[arg(long, value_name = "N", value_parser = count)]
@@ -65,7 +66,7 @@ pub struct Args {
     )]
     in_shape: Option<Vec<i64>>,
     /// Where its elements begin, in bytes
-    #[arg(long, value_name = "BYTES", requires = "in_dtype")]
+    #[arg(long, value_name = "BYTES", requires = "in_dtype", value_parser = whole::<u64>)]
     in_offset: Option<u64>,
     /// The order of its elements [default: C]
     #[arg(long, value_name = "ORDER", requires = "in_dtype", value_parser = one_of::<Order>(["C", "F"]))]

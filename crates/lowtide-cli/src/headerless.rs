@@ -1,5 +1,6 @@
 //! What the user says about files that have no header: `--dtype`, `--shape`, `--offset`, np.memmap's words.
 
+use crate::number::whole;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide::format::{Dtype, Kind};
 use lowtide::{Error, Options, Result};
@@ -15,7 +16,7 @@ pub struct Headerless {
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     shape: Option<Vec<i64>>,
     /// Where their elements begin, in bytes
-    #[arg(long)]
+    #[arg(long, value_parser = whole::<u64>)]
     offset: Option<u64>,
 }
 

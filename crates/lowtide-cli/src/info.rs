@@ -10,6 +10,7 @@ mod tokens;
 
 use crate::draw::{self, GREEN};
 use crate::headerless::{Headerless, is_integer, one_of};
+use crate::number::whole;
 use crate::storage::StorageArgs;
 use crate::{Context, Failure, info::here::Here};
 use lowtide::budget::{Budget, human};
@@ -39,7 +40,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["shape", "offset"], value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
     /// The token between documents (50256 for GPT-2): where there is no index, all tokens are read to count them
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"], value_parser = whole::<u64>)]
     end_of_text: Option<u64>,
     /// Which split of a folder that lowtide prepare has made [default: train]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["shape", "offset"])]
@@ -69,7 +70,7 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
     let mut failed = false;
     let mut answers = Vec::new();
     for path in &args.paths {
-        match look(&at_home(path), args, context.quiet) {
+        match look(path, args, context.quiet) {
             Ok(answer) if args.json => answers.push(answer.json),
             Ok(answer) => {
                 draw::pairs(&answer.title, &answer.pairs);
@@ -97,14 +98,6 @@ pub fn run(args: &Args, context: &Context) -> Result<(), Failure> {
 pub enum Kind {
     Array,
     Tokens,
-}
-
-/// A quoted glob keeps its `~` from the shell.
-fn at_home(path: &Path) -> PathBuf {
-    match (path.strip_prefix("~"), std::env::home_dir()) {
-        (Ok(rest), Some(home)) if !path.exists() => home.join(rest),
-        _ => path.to_owned(),
-    }
 }
 
 fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {

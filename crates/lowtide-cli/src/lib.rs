@@ -15,7 +15,9 @@ mod demo;
 #[cfg(test)]
 mod examples;
 mod headerless;
+mod home;
 mod info;
+mod number;
 mod page;
 pub mod prepare;
 mod save;
@@ -131,11 +133,11 @@ pub fn main(
 }
 
 /// What was asked for. A negative number is a value: `--seed -1` is told what is wrong with it, not that there is no
-/// option of this name. What `watch` runs has options of its own.
+/// option of this name. What `watch` runs has options of its own. `~` is the user's home.
 fn parse(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
     let command = Cli::command().mut_subcommands(|command| {
         let numbers = command.get_name() != "watch";
-        command.allow_negative_numbers(numbers)
+        home::expanded(command).allow_negative_numbers(numbers)
     });
     Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
 }

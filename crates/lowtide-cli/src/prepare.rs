@@ -2,6 +2,8 @@
 
 use crate::draw::{self, Progress as Line, counted, thousands};
 use crate::headerless::one_of;
+use crate::home::word_at_home;
+use crate::number::whole;
 use crate::storage::{FarArgs, stop};
 use crate::{Context, Failure, signals};
 use lowtide::budget::human;
@@ -40,7 +42,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     val: f64,
     /// Which documents are for validation
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>)]
     seed: u64,
     /// End a shard with the document that reaches this many tokens, such as 100M [default: one file]
     #[arg(long, value_name = "N", value_parser = count)]
@@ -64,10 +66,10 @@ pub struct Args {
     #[arg(long, default_value = "stop", value_name = "WHAT", value_parser = one_of::<OnError>(["stop", "skip"]))]
     on_error: OnError,
     /// Deal the documents in another order, exactly and out of core
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", value_parser = whole::<u64>)]
     shuffle_documents: Option<u64>,
     /// Threads that make tokens [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     threads: Option<usize>,
     /// Memory for all of it, such as 64MiB [default: 256 MiB, or a quarter of the room]
     #[arg(long, value_name = "SIZE", value_parser = lowtide::budget::parse_size)]
@@ -192,7 +194,7 @@ fn settings(args: &Args) -> Result<Settings> {
         ));
     }
     Ok(Settings {
-        tokenizer: args.tokenizer.clone(),
+        tokenizer: word_at_home(&args.tokenizer),
         format: args.format,
         val: args.val,
         seed: args.seed,

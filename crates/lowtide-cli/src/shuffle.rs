@@ -3,6 +3,7 @@
 use crate::draw::{self, Progress as Line, thousands};
 use crate::headerless::{Headerless, one_of};
 use crate::info::{Kind, kind};
+use crate::number::whole;
 use crate::storage::{FarArgs, stop};
 use crate::{Context, Failure, signals};
 use lowtide::budget::human;
@@ -38,10 +39,10 @@ pub struct Args {
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Which order
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>)]
     seed: u64,
     /// Which epoch of it
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>)]
     epoch: u64,
     /// Replace files that are there already, once the new ones are whole
     #[arg(long)]
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["shape", "offset"], value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
     /// The token between documents (50256 for GPT-2), for token files that have no index of them
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["shape", "offset"], value_parser = whole::<u64>)]
     end_of_text: Option<u64>,
     /// Which split of a folder that lowtide prepare has made [default: train]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["shape", "offset"])]
@@ -206,7 +207,11 @@ fn shuffle(args: &Args, storage: &Storage) -> Result<ShuffleFiles> {
         }
         (None, [input, output]) => (vec![input.clone()], vec![output.clone()]),
         (None, paths) => {
-            let what = format!("{} paths are named, and no folder to write into", paths.len());
+            let named = match paths.len() {
+                1 => "one path is named".to_owned(),
+                several => format!("{several} paths are named"),
+            };
+            let what = named + ", and no folder to write into";
             return Err(Error::argument(what, "lowtide shuffle IN OUT, or lowtide shuffle IN… -o DIR"));
         }
     };

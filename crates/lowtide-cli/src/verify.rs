@@ -2,6 +2,7 @@
 
 use crate::draw::{self, GREEN, Progress as Line};
 use crate::headerless::one_of;
+use crate::number::whole;
 use crate::storage::StorageArgs;
 use crate::{Context, Failure};
 use lowtide::budget::{Budget, human};
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// How many ids the tokenizer has (50257 for GPT-2): a token that is none is found [default: as prepare wrote it down]
-    #[arg(long, value_name = "IDS")]
+    #[arg(long, value_name = "IDS", value_parser = whole::<u64>)]
     vocab: Option<u64>,
     /// The type of tokens, or of an array without a header, such as uint32
     #[arg(long)]

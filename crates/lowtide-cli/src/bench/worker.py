@@ -250,9 +250,16 @@ class Pass(threading.Thread):
             return True
         return rows - self.late < self.reader.ahead and now < limit + max(limit, 0.5)
 
-    def half(self):
-        """The rows that had come in half of the time."""
-        return max(rows for when, rows in self.marks if when <= self.told["seconds"] / 2)
+    def outcome(self):
+        """What came, and in how long."""
+        told = self.told
+        if told is None:
+            return {"rows": 0, "seconds": time.perf_counter() - began}
+        # One that is still at work had all of the time for what it delivered. One that ended, by itself or
+        # because it saw that the time was up, ended with its last chunk.
+        seconds = max(told["seconds"], limit) if self.is_alive() else told["seconds"]
+        half = max(rows for when, rows in self.marks if when <= seconds / 2)
+        return told | {"seconds": seconds, "half_rows": half}
 
     def over(self):
         """Whether it has ended or the time is up and nothing is ready."""
@@ -300,9 +307,7 @@ reading.start()
 reading.join(limit)
 while not reading.over():
     reading.join(0.005)
-told = reading.told or {"rows": 0, "seconds": time.perf_counter() - began}
-if reading.told:
-    told["half_rows"] = reading.half()
+told = reading.outcome()
 if reading.error:
     told["error"] = reading.error
 told |= {"python": platform.python_version(), "numpy": np.__version__, "torch": torch and torch.__version__}

@@ -4,6 +4,7 @@
 //! printed.
 
 use crate::draw::{DIM, safe, thousands};
+use crate::home::word_at_home;
 use lowtide::{Result, Tokens};
 use lowtide_text::show::{self, Shown};
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ pub(super) struct Document {
 
 /// The first `count` documents, by the tokenizer of this name or the manifest's.
 pub(super) fn first(tokens: &Tokens, count: u64, tokenizer: Option<&str>) -> Result<Vec<Document>> {
-    let tokenizer = show::tokenizer_of(tokens, tokenizer)?;
+    let tokenizer = show::tokenizer_of(tokens, tokenizer.map(word_at_home).as_deref())?;
     let tokens = show::with_documents(tokens, &*tokenizer)?;
     let go_on = || Ok(());
     if tokens.end_of_text().is_none() && tokens.known_documents()?.is_none() {
