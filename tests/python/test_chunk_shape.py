@@ -56,3 +56,29 @@ def test_it_is_still_a_method(save):
     # An object of ours points to the method, which explains it.
     first = lowtide.Array.chunks.__doc__.splitlines()[0].rstrip(".")
     assert a.chunks.__doc__ == f"{first}: see `lowtide.Array.chunks`."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "says"),
+    [
+        ((), {}, r"Array.chunks\(\) missing 1 required positional argument: 'rows'"),
+        ((5, 6), {}, r"Array.chunks\(\) takes 2 positional arguments but 3 were given"),
+        ((5,), {"seed": 1}, r"Array.chunks\(\) got an unexpected keyword argument 'seed'"),
+    ],
+)
+def test_a_wrong_call_is_told_by_the_names_that_the_caller_used(tmp_path, arguments, named, says):
+    np.save(tmp_path / "rows.npy", np.zeros((10, 4)))
+    a = lowtide.open(tmp_path / "rows.npy")
+    with pytest.raises(TypeError, match=says):
+        a.chunks(*arguments, **named)
+    with pytest.raises(TypeError, match=says):
+        lowtide.Array.chunks(a, *arguments, **named)
+
+
+def test_the_shape_answers_as_a_sequence_does(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((10, 4, 4)))
+    chunks = lowtide.open(tmp_path / "rows.npy").chunks
+    assert (chunks.index(4), chunks.index(4, 2), chunks.count(4), chunks.count(7)) == (1, 2, 2, 0)
+    assert (4 in chunks, 7 in chunks, list(reversed(chunks)), chunks[1:]) == (True, False, [4, 4, 10], (4, 4))
+    with pytest.raises(ValueError, match="not in tuple"):
+        chunks.index(7)

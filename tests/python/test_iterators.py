@@ -194,7 +194,10 @@ def test_ranks_that_make_no_sense(rows):
         ({"rank": 2, "world_size": 2}, "rank 2 is out of range for a world_size of 2"),
         ({"rank": 0, "world_size": 0}, "world_size is 0"),
         ({"rank": 0, "world_size": 5000}, "hint: drop the last step"),
-        ({"start": 10_008}, "the position to start from is 10008, there are only 10007"),
+        (
+            {"start": 10_008},
+            "start=10008 is behind the last row: there are 10007\nhint: it counts the rows of all",
+        ),
     ]:
         with pytest.raises(ValueError, match=says):
             rows.shuffled(2, **words)

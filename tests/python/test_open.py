@@ -397,7 +397,7 @@ def test_words_that_make_no_sense(save, tmp_path):
             MemoryError,
             'hint: .*access="read" works in any budget',
         ),
-        (path, {"dtype": "f4"}, ValueError, "hint: leave dtype out to use the header"),
+        (path, {"dtype": "f4"}, ValueError, "hint: leave dtype= out to use the header"),
         (path, {"shape": (6, 4)}, ValueError, "hint: leave shape= and offset= out"),
         (path, {"offset": 128}, ValueError, "hint: leave shape= and offset= out"),
         (raw, {}, ValueError, "hint: a file without a header needs dtype="),

@@ -299,7 +299,9 @@ def test_memory_stays_within_the_budget(tmp_path, save, width, peak):
     large = save(np.ones(((48 << 20) // width, width), "u1"), "large.npy")
     base = peak([COMMAND, "shuffle", small, tmp_path / "a.npy", "--budget", "1MiB"])
     most = peak([COMMAND, "shuffle", large, tmp_path / "b.npy", "--budget", budget])
-    assert budget / 4 < most - base <= budget
+    # What only the larger one runs of our own code is mapped then: 0.4 MiB (RssFile), whatever the budget.
+    code = 1 << 20
+    assert budget / 4 < most - base <= budget + code
     large.unlink()
     (tmp_path / "b.npy").unlink()
 

@@ -41,6 +41,10 @@ def test_a_users_program_is_checked(tmp_path):
         "loader = lowtide.tokens('train.bin').loader(4, 64, repeat=True)\n"
         "for x, y in loader: reveal_type(x)\n"
         "reveal_type(loader.state_dict()['order'])\n"
+        "reveal_type(tuple(a.chunks))\n"
+        "reveal_type(a.chunks[0])\n"
+        "reveal_type(a.chunks.index(4))\n"
+        "for one in lowtide.Array.chunks(a, 5): reveal_type(one)\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", str(program)]
     said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
@@ -59,6 +63,10 @@ def test_a_users_program_is_checked(tmp_path):
         "list[int] | None",
         array,
         "Literal['shuffled'] | Literal['sequential'] | Literal['with_replacement']",
+        "tuple[int, ...]",
+        "int",
+        "int",
+        array,
     ]
 
 

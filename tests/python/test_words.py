@@ -1,8 +1,10 @@
 """What a user is told: files of other programs, wrong arguments, sizes, progress, completions."""
 
 import errno
+import json
 import logging
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -39,6 +41,42 @@ def test_files_of_other_programs_are_refused_by_name(path):
     assert "needs dtype=" not in str(refused.value)
 
 
+MORE = [{}, b"bytes", bytes(3000), Path("folder"), [np.float32(1.5)] * 9, list(range(5000)), 10**400]
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        None,
+        5,
+        1.5,
+        "words",
+        "long words " * 500,
+        (1, 2),
+        [[1], [2]],
+        [None, 1.5],
+        {1, 2},
+        {"a": [True]},
+        [],
+        *MORE,
+    ],
+    ids=lambda thing: repr(thing)[:12],
+)
+def test_pickles_of_anything_are_refused(tmp_path, protocol, thing):
+    path = tmp_path / "train.bin"
+    path.write_bytes(pickle.dumps(thing, protocol))
+    with pytest.raises(ValueError, match="expected tokens, found a Python pickle"):
+        lowtide.tokens(path)
+
+
+def test_tokens_that_begin_like_a_pickle_are_tokens(tmp_path):
+    path, rest = tmp_path / "train.bin", np.fromfile(tokens(tmp_path / "rest"), "<u2")
+    for first in (640, 896, 1152, 1408):  # the same bytes as protocols 2 to 5
+        np.append([first], rest).astype("<u2").tofile(path)
+        assert lowtide.tokens(path)[:3].tolist() == [first, *rest[:2]]
+
+
 def test_who_insists_gets_the_bytes(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.arange(1000, dtype="<u2"))
     raw = np.fromfile(tmp_path / "x.npz", "u1")
@@ -65,6 +103,13 @@ def test_a_wrong_guess_of_the_type_is_warned_of(tmp_path, written, named):
 def test_padding_and_letters_are_seen_too(tmp_path):
     padded = np.fromfile(tokens(tmp_path / "ids", "<u2"), "<u2").reshape(-1, 50).astype("<i4")
     padded[:, 10:] = -100
+    sparse = np.zeros(1000, "<u4")
+    sparse[10:13] = 464, 2068, 7586
+    sparse.tofile(tmp_path / "sparse.bin")
+    with pytest.warns(UserWarning, match="looks like uint32"):
+        lowtide.tokens(tmp_path / "sparse.bin")
+    sparse.astype("<u2").tofile(tmp_path / "sparse2.bin")
+    lowtide.tokens(tmp_path / "sparse2.bin")  # no warning
     padded.tofile(tmp_path / "labels.bin")
     with pytest.warns(UserWarning, match="looks like int32"):
         lowtide.tokens(tmp_path / "labels.bin")
@@ -74,6 +119,45 @@ def test_padding_and_letters_are_seen_too(tmp_path):
         lowtide.tokens(tmp_path / "letters.bin")
     letters.astype("<u2").tofile(tmp_path / "shakespeare_char.bin")  # nanoGPT's own way: no warning
     lowtide.tokens(tmp_path / "shakespeare_char.bin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["shuffle", "rows.npy", "out.npy", "--seed", "-1"],
+            "--seed <SEED>': expected a whole number from 0",
+        ),
+        (
+            ["shuffle", "rows.npy", "out.npy", "--epoch", "x"],
+            "--epoch <EPOCH>': expected a whole number",
+        ),
+        (["info", "rows.npy", "--offset", "-1"], "--offset <OFFSET>': expected a whole number from 0 on"),
+        (["info", "rows.npy", "--offset", "9" * 20], "expected a smaller number: it has to fit in 64 bits"),
+        (["verify", "rows.npy", "--vocab", "-5"], "expected a whole number from 0 on"),
+        (["shuffle", "rows.npy"], "one path is named, and no folder to write into"),
+        (["info", "rows.npy", "--dtype", "f4"], "hint: leave --dtype out to use the header"),
+    ],
+)
+def test_a_wrong_call_at_a_shell_is_told_in_its_words(tmp_path, arguments, says):
+    np.save(tmp_path / "rows.npy", np.zeros((10, 4)))
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert says in re.sub(r"\s+", " ", done.stderr), done.stderr
+
+
+def test_one_is_not_several(tmp_path):
+    np.save(tmp_path / "row.npy", np.zeros((1, 4)))
+    a = lowtide.open(tmp_path / "row.npy")
+    assert repr(lowtide.zip(a)) == "<lowtide.Zip of 1 array, 1 row>"
+    assert repr(lowtide.zip(a, a)) == "<lowtide.Zip of 2 arrays, 1 row>"
+
+
+@pytest.mark.parametrize("text", [b"hello world\n", b"hello " * 500, b"a\r\nb\r\n" * 300])
+def test_short_and_monotonous_text_is_warned_of(tmp_path, text):
+    (tmp_path / "train.bin").write_bytes(text)
+    with pytest.warns(UserWarning, match='looks like uint8: say dtype="uint8"'):
+        lowtide.tokens(tmp_path / "train.bin")
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):
@@ -87,6 +171,71 @@ def test_home_is_expanded(tmp_path, monkeypatch):
     assert len(lowtide.tokens("~/?.bin")) == len(lowtide.tokens(["~/a.bin", b"~/b.bin"])) == 10_000
     said = subprocess.run([*COMMAND, "info", "~/?.bin"], capture_output=True, text=True, check=True).stdout
     assert "10,000" in said
+
+
+def test_home_is_expanded_by_every_command_that_takes_a_path(tmp_path, monkeypatch):
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    np.save(home / "rows.npy", np.arange(1000, dtype="f4").reshape(-1, 4))
+    (home / "text.txt").write_text("Ebb and flow.\n" * 50)
+    tokens(home / "a.bin")
+
+    def run(*arguments):
+        command = [*COMMAND, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=here, timeout=120)
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    run("verify", "~/rows.npy")
+    run("convert", "~/rows.npy", "~/converted.npy")
+    run("shuffle", "~/rows.npy", "~/shuffled.npy")
+    run("shuffle", "~/converted.npy", "--output=~/folder")
+    run("prepare", "~/text.txt", "-o", "~/prepared", "--tokenizer", "bytes")
+    run("bench", "~/rows.npy", "--seconds", "0.05", "--html=~/bench.html")
+    run("watch", "--file=~/a.bin", "--html=~/watch.html", "--json=~/watch.json", "--", "sleep", "0.3")
+    for name in ["converted.npy", "shuffled.npy", "folder/converted.npy"]:
+        assert sorted(np.load(home / name)[:, 0]) == list(range(0, 1000, 4)), name
+    assert (home / "prepared" / "lowtide.json").exists()
+    assert (home / "bench.html").exists()
+    assert (home / "watch.html").exists()
+    watched = json.loads((home / "watch.json").read_text())
+    assert [file["path"] for file in watched["files"]] == [str(home / "a.bin")]
+    assert list(here.iterdir()) == [], "nothing is written into a folder that is called ~"
+    with lowtide.watch(files=["~/a.bin"]) as w:
+        pass
+    assert [file["path"] for file in w.report.files] == [str(home / "a.bin")]
+    w.report.to_json("~/report.json")
+    assert (home / "report.json").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info", ""],
+        ["shuffle", "rows.npy", "--output="],
+        ["prepare", "text.txt", "-o", ""],
+        ["watch", "--html=", "--", "true"],
+    ],
+)
+def test_an_empty_path_is_refused_before_anything_is_done(tmp_path, arguments):
+    """What a shell makes of a variable that is not set."""
+    np.save(tmp_path / "rows.npy", np.arange(7))
+    (tmp_path / "text.txt").write_text("Ebb and flow.\n")
+    before = sorted(tmp_path.iterdir())
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_called_like_home_is_meant_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+    (tmp_path / "~").mkdir()
+    np.save(tmp_path / "~" / "rows.npy", np.arange(7))
+    said = subprocess.run([*COMMAND, "info", "~/rows.npy"], capture_output=True, text=True, cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert "7" in said.stdout
 
 
 @pytest.mark.parametrize("open_", [lowtide.open, lowtide.tokens])

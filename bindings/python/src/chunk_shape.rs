@@ -87,16 +87,13 @@ impl ChunksMethod {
         }
     }
 
-    #[pyo3(signature = (array, rows, *, rank=None, world_size=None, drop_last=Flag::OFF))]
-    fn __call__(
+    #[pyo3(signature = (*arguments, **named))]
+    fn __call__<'py>(
         &self,
-        array: &Bound<'_, Array>,
-        rows: Number,
-        rank: Option<Number>,
-        world_size: Option<Number>,
-        drop_last: Flag,
-    ) -> PyResult<Chunks> {
-        sequential(array, rows, chunks::share(array.py(), rank, world_size, drop_last)?)
+        arguments: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Named::call(arguments, named)
     }
 
     #[getter]
@@ -112,6 +109,35 @@ impl ChunksMethod {
     #[getter]
     fn __qualname__(&self) -> &'static str {
         "Array.chunks"
+    }
+}
+
+/// The method itself. What is wrong with its arguments is said by the names of a class and of a method, so both have
+/// those that the user knows.
+#[pyclass(frozen, module = "lowtide._lowtide", name = "Array")]
+struct Named;
+
+#[pymethods]
+impl Named {
+    #[staticmethod]
+    #[pyo3(signature = (array, rows, *, rank=None, world_size=None, drop_last=Flag::OFF))]
+    fn chunks(
+        array: &Bound<'_, Array>,
+        rows: Number,
+        rank: Option<Number>,
+        world_size: Option<Number>,
+        drop_last: Flag,
+    ) -> PyResult<Chunks> {
+        sequential(array, rows, chunks::share(array.py(), rank, world_size, drop_last)?)
+    }
+}
+
+impl Named {
+    fn call<'py>(
+        arguments: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        arguments.py().get_type::<Self>().getattr("chunks")?.call(arguments, named)
     }
 }
 
@@ -148,16 +174,15 @@ impl BoundChunks {
 #[pymethods]
 #[allow(clippy::unused_self)] // they are methods to Python
 impl BoundChunks {
-    #[pyo3(signature = (rows, *, rank=None, world_size=None, drop_last=Flag::OFF))]
-    fn __call__(
+    #[pyo3(signature = (*arguments, **named))]
+    fn __call__<'py>(
         &self,
-        py: Python<'_>,
-        rows: Number,
-        rank: Option<Number>,
-        world_size: Option<Number>,
-        drop_last: Flag,
-    ) -> PyResult<Chunks> {
-        sequential(self.array.bind(py), rows, chunks::share(py, rank, world_size, drop_last)?)
+        arguments: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = self.array.bind(arguments.py()).as_any().clone();
+        let all: Vec<_> = std::iter::once(array).chain(arguments.iter()).collect();
+        Named::call(&PyTuple::new(arguments.py(), all)?, named)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -170,6 +195,17 @@ impl BoundChunks {
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.shape(py)?.into_any().get_item(key)
+    }
+
+    /// As a tuple has it.
+    fn count<'py>(&self, py: Python<'py>, size: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.shape(py)?.into_any().call_method1("count", (size,))
+    }
+
+    /// As a tuple has it.
+    #[pyo3(signature = (*arguments))]
+    fn index<'py>(&self, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        self.shape(arguments.py())?.into_any().call_method1("index", arguments)
     }
 
     fn __richcmp__<'py>(

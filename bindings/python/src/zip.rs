@@ -89,7 +89,9 @@ impl Zip {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("<lowtide.Zip of {} arrays, {} rows>", self.arrays.len(), self.__len__(py)?))
+        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let (arrays, rows) = (counted(self.arrays.len(), "array"), counted(self.__len__(py)?, "row"));
+        Ok(format!("<lowtide.Zip of {arrays}, {rows}>"))
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {

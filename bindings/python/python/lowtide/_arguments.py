@@ -47,11 +47,10 @@ def check_draw(tokens: Any, batch_size: Any, block_size: Any) -> None:
 
 
 def names(files: Any) -> list[str]:
-    """Give the names of the files to watch: of one, or of several."""
+    """Give the names of the files to watch: of one, or of several. ``~`` is the user's home."""
+    several = [files] if isinstance(files, str | bytes | os.PathLike) else files
     try:
-        return [
-            os.fsdecode(file) for file in ([files] if isinstance(files, str | bytes | os.PathLike) else files)
-        ]
+        return [os.path.expanduser(os.fsdecode(file)) for file in several]
     except TypeError:
         raise TypeError(f"files={files!r} must be a path or a list of paths") from None
 

@@ -110,6 +110,29 @@ class Budget:
     def used(self) -> int:
         """Bytes in use now, free slabs included; batches that were delivered are not."""
 
+# What a.chunks is: a method, and the shape of the pieces that are best read as one.
+class _ArrayChunks(Sequence[int]):
+    def __call__(
+        self,
+        rows: int,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+    ) -> Chunks[NDArray[Any]]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, key: int, /) -> int: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> tuple[int, ...]: ...
+
+class _ChunksMethod:
+    def __init__(self, method: Callable[..., Chunks[NDArray[Any]]], /) -> None: ...
+    @overload
+    def __get__(self, array: None, kind: type[Array], /) -> Callable[..., Chunks[NDArray[Any]]]: ...
+    @overload
+    def __get__(self, array: Array, kind: type[Array] | None = None, /) -> _ArrayChunks: ...
+
 @final
 class Array:
     """An array on disk, as `lowtide.open` opens it. It is indexed as NumPy's arrays are.
@@ -454,6 +477,7 @@ class Array:
             >>> labels.max()
             np.int64(999)
         """
+    @_ChunksMethod
     def chunks(
         self,
         rows: int,
@@ -1515,10 +1539,14 @@ class Meter:
 
 @final
 class Recording:
-    """A run that is over."""
+    """A run that is over: its JSON and its page.
 
-    @property
-    def verdict(self) -> str: ...
+    Args:
+        json: Everything, as a pickle has it.
+        html: The page.
+    """
+
+    def __new__(cls, json: str, html: str) -> Self: ...
     def json(self) -> str:
         """Everything as JSON."""
     def html(self) -> str:
