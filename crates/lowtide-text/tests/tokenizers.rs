@@ -183,10 +183,11 @@ fn ordinary_text_has_cuts_everywhere() {
     }
 }
 
-/// What this thread has used of the processor: other load on the machine does not count.
+/// What this thread has used of the processor: other load on the machine does not count. Not by `schedstat`, which the kernel
+/// brings up to date only at its ticks: some milliseconds late.
 fn processor_seconds() -> f64 {
-    let numbers = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    numbers.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 #[test]
@@ -220,6 +221,8 @@ fn a_megabyte_of_one_thing_takes_as_long_as_another() {
                 assert!(!ids(&*it, &text).is_empty());
                 processor_seconds() - start
             };
+            // A millisecond is soon lost to a machine that is busy: the best of some.
+            let time = |bytes| (0..4).map(|_| time(bytes)).fold(f64::MAX, f64::min);
             let (one, four) = (time(1 << 20), time(4 << 20));
             assert!(four < one * 10.0, "{name} {unit:?}: {one} s, then {four} s");
         }
