@@ -73,3 +73,24 @@ proptest! {
         prop_assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1 + usize::from(labels), "nothing is left");
     }
 }
+
+/// Several iterations over an array share its budget, and one of them may have all of it at the moment.
+#[test]
+fn rows_are_sorted_while_others_hold_the_budget() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = folder.path().join("rows");
+    make(&path, 20_000, 100);
+    let budget = Budget::new(1 << 20).unwrap();
+    let options = Options::new().dtype("uint8".parse().unwrap()).shape(&[-1, 100]).unwrap();
+    let array = options.budget(budget.clone()).open(&path).unwrap();
+    let scratch = Some(Arc::from(folder.path()));
+    let expected = taken(&mut array.shuffled(500, Shuffle::default()).unwrap());
+    for left in [0, 1, 200] {
+        let mut found =
+            array.shuffled(500, Shuffle { scratch: scratch.clone(), ..Shuffle::default() }).unwrap();
+        let mut held: Vec<_> = std::iter::from_fn(|| budget.lease(1 << 10)).collect();
+        assert!(held.len() > 500, "the budget was free: {} KiB", held.len());
+        held.truncate(held.len() - left);
+        assert!(taken(&mut found) == expected, "{left} KiB were left");
+    }
+}

@@ -6,6 +6,7 @@
 
 use super::plan::{KEPT_BYTES, Layout, space};
 use super::scratch::{Scratch, has_room};
+use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::door::{BUDGET, Words};
 use crate::engine::ahead::Ahead;
@@ -24,6 +25,8 @@ use std::sync::{Arc, Mutex, Weak};
 const STRETCH: usize = 1024;
 /// Stands for a bucket of others: another rank's, or what was taken before.
 const NOBODY: u32 = u32::MAX;
+/// The least bytes of a run, where the budget has more: of smaller ones there would be too many.
+const LEAST: usize = 128 << 10;
 
 /// What is sorted, and how.
 #[derive(Debug)]
@@ -196,8 +199,13 @@ struct Run {
 }
 
 impl Run {
-    /// Memory for a run of so many rows; `None` where the budget has none.
-    fn new(task: &Task, runs: &Runs, room: usize) -> Result<Option<Self>> {
+    /// A run of so many rows, in memory that `block` gives; `None` where it gives none.
+    fn new(
+        task: &Task,
+        runs: &Runs,
+        room: usize,
+        block: impl Fn(&Budget, usize) -> Result<Option<Block>>,
+    ) -> Result<Option<Self>> {
         let mut buffers = Vec::new();
         for (input, (file, _)) in task.job.inputs.iter().zip(&runs.files) {
             let (row, align) = (input.rows.row_bytes(), usize::try_from(file.align()).unwrap_or(1));
@@ -205,7 +213,7 @@ impl Run {
             else {
                 return Ok(None);
             };
-            match Block::counted(input.budget(), bytes)? {
+            match block(input.budget(), bytes)? {
                 Some(block) => buffers.push(Buffer { block, row }),
                 None => return Ok(None),
             }
@@ -324,26 +332,22 @@ impl Reading {
     }
 }
 
-/// Memory for two runs, or for one where others hold the budget; then smaller ones.
+/// Memory for two runs, or for one where others hold the budget; then smaller ones. At last one that is not counted: what
+/// else was made of an array must not end it.
 fn memory(task: &Task, runs: &Runs) -> Result<Vec<Run>> {
-    let mut room = task.layout.run_rows;
-    while room > 0 {
-        let rows = usize::try_from(room).unwrap_or(usize::MAX);
-        if let Some(run) = Run::new(task, runs, rows)? {
-            let second = Run::new(task, runs, rows)?;
+    let row: usize = task.job.inputs.iter().map(|input| input.rows.row_bytes()).sum();
+    let most = usize::try_from(task.layout.run_rows).unwrap_or(usize::MAX);
+    let least = (LEAST / row.max(1)).clamp(1, most);
+    let mut room = most;
+    while room >= least {
+        if let Some(run) = Run::new(task, runs, room, Block::counted)? {
+            let second = Run::new(task, runs, room, Block::counted)?;
             return Ok(std::iter::once(run).chain(second).collect());
         }
         room /= 2;
     }
-    let budget = task.job.inputs[0].budget();
-    Err(Error::Budget {
-        what: "sorting rows on the disk".into(),
-        needs: budget.limit(),
-        limit: budget.available(),
-        hint: Words::from(
-            "what else was made of this array holds the rest: close it, or open with a larger ",
-        ) + BUDGET,
-    })
+    let uncounted = |budget: &Budget, bytes| Block::for_caller(budget, bytes).map(Some);
+    Ok(Run::new(task, runs, least, uncounted)?.into_iter().collect())
 }
 
 /// Sorts all rows that are in no run yet. After each run that is on the disk, `written` is told.
@@ -406,7 +410,7 @@ pub(crate) fn distribute_one(
     let runs = Runs::over(files);
     let room = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
     let budget = task.job.inputs[0].budget();
-    let mut run = Run::new(task, &runs, room)?.ok_or_else(|| Error::Budget {
+    let mut run = Run::new(task, &runs, room, Block::counted)?.ok_or_else(|| Error::Budget {
         what: "sorting rows on the disk".into(),
         needs: task.job.inputs.iter().map(|input| input.rows.bytes(room as u64) as u64).sum(),
         limit: budget.available(),
