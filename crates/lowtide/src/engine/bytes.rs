@@ -5,12 +5,14 @@
 
 use super::choose::{Choice, Facts, Visit};
 use super::lane::{Clock, Lane};
+use super::seen::Trial;
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::{Access, Cache, CacheWish, Way, Wish};
 use crate::store::{self, AsType, Made, Source, Store, sigbus, window_for};
 use crate::{meter, sys};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -76,6 +78,8 @@ pub(crate) struct Data {
     pub(crate) cache: CacheWish,
     pub(crate) budget: Budget,
     opened: Mutex<Option<Arc<Opened>>>,
+    /// What was found of two ways to small rows of so many bytes, in an order.
+    trials: Mutex<HashMap<(Visit, usize), Trial>>,
     fingerprint: OnceLock<String>,
 }
 
@@ -114,7 +118,8 @@ impl Data {
         }
         let opened = Opened { supply, made: Mutex::default(), lanes: Made::default() };
         let opened = Mutex::new(Some(Arc::new(opened)));
-        Ok(Arc::new(Self { path, access, cache, budget, opened, fingerprint: OnceLock::new() }))
+        let (trials, fingerprint) = (Mutex::default(), OnceLock::new());
+        Ok(Arc::new(Self { path, access, cache, budget, opened, trials, fingerprint }))
     }
 
     /// Where the bytes are.
@@ -167,6 +172,11 @@ impl Data {
     /// What time it is where the bytes are.
     pub(crate) fn clock(&self) -> Result<Clock> {
         Ok(self.opened()?.supply.clock())
+    }
+
+    /// What is known of two ways to small rows.
+    pub(super) fn trial<T>(&self, of: (Visit, usize), ask: impl FnOnce(&mut Trial) -> T) -> T {
+        sys::locked(&self.trials, |trials| ask(trials.entry(of).or_default()))
     }
 
     /// A way to the bytes, made on first use.

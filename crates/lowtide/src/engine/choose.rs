@@ -7,7 +7,7 @@ use crate::store::window_for;
 use crate::sys::{Warmth, warmth};
 
 /// In which order rows are visited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visit {
     /// As they lie in the file.
     Sequential,

@@ -55,7 +55,8 @@ struct Seen {
     choices: Vec<Choice>,
     /// When that was; `None` where a sweep has brought the file in since, so that another one may be better now.
     chosen: Option<Duration>,
-    trial: Trial,
+    /// Bytes of the last group.
+    last: usize,
     /// Whether a group of several chunks has been read: if that did not bring the file in, another will not either.
     swept: bool,
 }
@@ -113,7 +114,7 @@ impl Reader {
                 lane.found(found);
             }
         }
-        let seen = Seen { choices, chosen: Some(clock.now()), trial: Trial::default(), swept: false };
+        let seen = Seen { choices, chosen: Some(clock.now()), last: 0, swept: false };
         Ok(Self { job, cursor: Cursor { next, ..Cursor::default() }, seen, planned: None, overlap, clock })
     }
 
@@ -162,10 +163,11 @@ impl Reader {
             self.seen.swept = true;
             self.seen.chosen = self.seen.chosen.filter(|_| !outlook.iter().any(|outlook| outlook.brings_in));
         }
+        self.seen.last = chunks.iter().flatten().map(|block| block.len()).sum();
         if let [Outlook { choice, .. }] = &*outlook
             && choice.sure == Sure::Trial
         {
-            self.seen.trial.note(choice.way, chunks.len(), took);
+            self.trial(|trial| trial.note(choice.way, self.seen.last, took));
         }
         let choice = outlook.into_iter().next().ok_or_else(no_inputs)?.choice;
         Ok(Group { chunks, choice, took })
@@ -186,10 +188,16 @@ impl Reader {
             && automatic
             && choice.sure == Sure::Trial
         {
-            choice.way = self.seen.trial.decide();
+            choice.way = self.trial(|trial| trial.decide(self.seen.last)).unwrap_or(choice.way);
         }
         let outlook = |(input, choice)| Outlook::new(input, choice, visit, gap);
         self.job.inputs.iter().zip(choices).map(outlook).collect()
+    }
+
+    /// What was found of such rows of its one input, in this pass or in an earlier one.
+    fn trial<T>(&self, ask: impl FnOnce(&mut Trial) -> T) -> Option<T> {
+        let [input] = &*self.job.inputs else { return None };
+        Some(input.data.trial((self.job.visit(), input.rows.row_bytes()), ask))
     }
 
     /// Memory for the steps to read at once, a block for each input, and the position to go on from: what is half read

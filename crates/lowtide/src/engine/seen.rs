@@ -5,7 +5,7 @@
 //! that slows down and a faster disk than ours are all noticed within a few calls, and nothing is read only to
 //! measure.
 
-use super::tuning::{FAR_BEHIND, FEW_MISSES, MEMORY, SEEN, SLOW, TRY_AGAIN};
+use super::tuning::{DOUBTFUL, FADING, FAR_BEHIND, FEW_MISSES, MEMORY, SEEN, SLOW, TRY_AGAIN};
 use crate::store::{Cost, Report, Way};
 use crate::sys::Warmth;
 use std::time::Duration;
@@ -106,40 +106,63 @@ impl Costs {
 
 /// Small rows of a file in memory: through a mapped window or by reads? That depends on how the kernel holds
 /// the file (pages of 4 KiB or folios of up to 2 MiB), which it does not tell. So both are tried on groups
-/// that are read anyway, and the faster one is taken; the other one is tried again now and then.
+/// that are read anyway, and the faster one is taken; the other one is tried again now and then. Later passes go on
+/// with what was found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trial {
-    /// Chunks a second of `advise` and `read`, and in groups of how many chunks that was.
-    known: [(f64, usize); 2],
-    /// The chunks of the last group.
-    last: usize,
+    /// Of `advise` and of `read`.
+    known: [Tried; 2],
     groups: u64,
+}
+
+/// How fast one of them is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tried {
+    /// Bytes a second: the best of late. Other work on the machine makes a group slower, and nothing makes it faster.
+    rate: f64,
+    /// In groups of so many bytes.
+    bytes: usize,
+    /// How many of that size there were.
+    times: u32,
+}
+
+impl Tried {
+    fn note(&mut self, bytes: usize, rate: f64) {
+        if bytes > 2 * self.bytes {
+            *self = Self { rate, bytes, times: 1 };
+            return;
+        }
+        let bytes = bytes.max(self.bytes / 2);
+        *self = Self { rate: rate.max(self.rate * FADING), bytes, times: self.times + 1 };
+    }
 }
 
 impl Trial {
     /// What it is between.
     pub const CANDIDATES: [Way; 2] = [Way::Advise, Way::Read];
 
-    /// The one that has proved faster, or is to be tried.
-    pub fn decide(&mut self) -> Way {
+    /// The one that has proved faster, or is to be tried, after a group of so many bytes.
+    pub fn decide(&mut self, last: usize) -> Way {
         self.groups += 1;
+        let [advise, read] = self.known;
         // What a small group showed says nothing about one of twice its size: there is more to gain from sorting.
         // But it is the map that gains: reads that are left far behind will not catch up.
-        let [(advise, _), (read, tried)] = self.known;
-        let hopeless = tried > 0 && read * FAR_BEHIND < advise;
-        let unknown = self.known.iter().position(|&(_, chunks)| chunks * 2 <= self.last);
+        let hopeless = read.times > 0 && read.rate * FAR_BEHIND < advise.rate;
+        let unknown = self.known.iter().position(|tried| tried.bytes * 2 <= last);
         let unknown = unknown.filter(|&i| !(hopeless && Self::CANDIDATES[i] == Way::Read));
-        let faster = usize::from(self.known[1].0 > self.known[0].0);
-        let pick = unknown.unwrap_or(if self.groups.is_multiple_of(TRY_AGAIN) { 1 - faster } else { faster });
-        Self::CANDIDATES[pick]
+        let faster = usize::from(read.rate > advise.rate);
+        let (best, other) = (self.known[faster], self.known[1 - faster]);
+        // One group may have been unlucky; two were not.
+        let doubtful = other.times == 1 && other.rate * DOUBTFUL > best.rate;
+        let again = doubtful || self.groups.is_multiple_of(TRY_AGAIN);
+        Self::CANDIDATES[unknown.unwrap_or(if again { 1 - faster } else { faster })]
     }
 
-    /// Remembers how fast a group of chunks was that was read from memory: a cold one would speak against reads for
-    /// ever.
-    pub fn note(&mut self, way: Way, chunks: usize, took: Duration) {
+    /// Remembers how fast a group of so many bytes was that was read from memory: a cold one would speak against reads
+    /// for ever.
+    pub fn note(&mut self, way: Way, bytes: usize, took: Duration) {
         if let Some(i) = Self::CANDIDATES.iter().position(|&candidate| candidate == way) {
-            self.known[i] = (chunks as f64 / took.as_secs_f64().max(1e-9), chunks);
-            self.last = chunks;
+            self.known[i].note(bytes, bytes as f64 / took.as_secs_f64().max(1e-9));
         }
     }
 }
@@ -157,15 +180,49 @@ mod tests {
             (vec![1, 8, 64, 100], 0.1, Way::Advise),
         ] {
             let mut trial = Trial::default();
-            let mut taken = Vec::new();
+            let (mut taken, mut last) = (Vec::new(), 0);
             for chunks in sizes.iter().copied().chain(std::iter::repeat_n(*sizes.last().unwrap(), 30)) {
-                let way = trial.decide();
+                let way = trial.decide(last);
                 let rate = if way == Way::Read { read } else { 1.0 };
                 trial.note(way, chunks, Duration::from_secs_f64(chunks as f64 / rate));
                 taken.push(way);
+                last = chunks;
             }
             assert!(taken[sizes.len() + 2..].iter().all(|&way| way == faster), "{taken:?}");
+            assert_eq!(trial.decide(0), faster, "the next pass begins with it");
         }
+    }
+
+    /// Rates of groups of one file, on two cores on which four programs ran.
+    #[test]
+    fn a_group_that_was_unlucky_decides_nothing() {
+        for unlucky in 0..12 {
+            let (mut trial, mut slow, mut last) = (Trial::default(), 0, 0);
+            for (n, chunks) in [1, 8].into_iter().chain(std::iter::repeat_n(60, 20)).enumerate() {
+                let way = trial.decide(last);
+                slow += usize::from(way == Way::Read);
+                let rate = if way == Way::Read { 400.0 } else { 600.0 };
+                let rate = if n == unlucky { rate / 3.0 } else { rate };
+                trial.note(way, chunks, Duration::from_secs_f64(chunks as f64 / rate));
+                last = chunks;
+            }
+            assert!(slow <= 4, "group {unlucky}: {slow} of 22 by reads");
+        }
+    }
+
+    #[test]
+    fn what_becomes_slower_is_left() {
+        let mut trial = Trial::default();
+        let mut ways = Vec::new();
+        for n in 0..60 {
+            let way = trial.decide(60);
+            let rate = if way == Way::Read || n > 20 { 400.0 } else { 600.0 };
+            let rate = if way == Way::Advise && n > 20 { 100.0 } else { rate };
+            trial.note(way, 60, Duration::from_secs_f64(60.0 / rate));
+            ways.push(way);
+        }
+        assert!(ways[5..20].iter().all(|&way| way == Way::Advise), "{ways:?}");
+        assert!(ways[26..39].iter().all(|&way| way == Way::Read), "{ways:?}");
     }
 
     #[test]

@@ -103,6 +103,12 @@ pub(crate) const FEW_MISSES: f64 = 0.1;
 pub(crate) const FAR_BEHIND: f64 = 4.0;
 /// How often the slower of two ways is tried again, in groups.
 pub(crate) const TRY_AGAIN: u64 = 40;
+/// What is left of a rate after each group that was slower: a way that has become half as fast is believed to be after
+/// four. One group in twenty came at a third of its rate where other programs ran (2026-11-18, by hand), and reads were
+/// taken for the rest of the pass then, at half the rate.
+pub(crate) const FADING: f64 = 0.8;
+/// A way that was slower in its first group by less than this is tried once more.
+pub(crate) const DOUBTFUL: f64 = 3.0;
 
 // Windows that somebody will ask for.
 
