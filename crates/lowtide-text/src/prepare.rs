@@ -372,20 +372,27 @@ impl<'a> Run<'a> {
         let to_encode = Mutex::new(to_encode);
         let (sources, ranges, place, threads) = (self.sources, self.ranges, state.place, self.threads());
         thread::scope(|scope| {
-            let reader = scope.spawn(move || feed(sources, ranges, &reading, place, feeder));
-            for _ in 0..threads {
+            let reader = started(scope, move || feed(sources, ranges, &reading, place, feeder));
+            let worker = |_| {
                 let (to_encode, made, gauge) = (&to_encode, made.clone(), self.gauge.clone());
-                scope.spawn(move || work_on(encoding, to_encode, &made, &gauge));
-            }
+                started(scope, move || work_on(encoding, to_encode, &made, &gauge)).map(drop)
+            };
+            // Where the system has threads for some of them only, those do the work.
+            let workers: Vec<Result<()>> = (0..threads).map(worker).collect();
+            let working = workers.into_iter().reduce(Result::or).unwrap_or(Ok(()));
+            let (reader, working) = match reader {
+                Ok(reader) => (Some(reader), working),
+                Err(error) => (None, Err(error)),
+            };
             drop(made);
             let mut writer = Writer::new(out, work, state, self.settings, encoding.width as u64);
-            let written = self.write(&mut writer, &to_write, &free);
+            let written = working.and_then(|()| self.write(&mut writer, &to_write, &free));
             // Whoever waits for a load or with one is let go.
             if written.is_err() {
                 self.gauge.stop();
             }
             drop((free, to_write));
-            let read = reader.join().unwrap_or_else(|_| Err(broke("reading")));
+            let read = reader.map_or(Ok(()), |r| r.join().unwrap_or_else(|_| Err(broke("reading"))));
             match (written, read) {
                 // The writer has what the reader left it, and saw no more come: the reader says why.
                 (Ok(_), Err(error)) => Err(error),
@@ -471,6 +478,15 @@ impl<'a> Run<'a> {
             sources: job.sources,
         })
     }
+}
+
+/// Starts a thread.
+fn started<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<thread::ScopedJoinHandle<'scope, T>> {
+    let thread = thread::Builder::new().name("lowtide-prepare".into()).spawn_scoped(scope, work);
+    thread.map_err(|e| Error::io(Path::new("lowtide-prepare"), "start a thread", e))
 }
 
 fn broke(what: &str) -> Error {

@@ -3,7 +3,8 @@
 //! A [`Prefetch`] owns a thread that calls a function again and again, one result ahead of the caller, or
 //! only when it is asked: see [`Pace`]. Dropping it stops the thread and waits for it, so that nothing it was reading into outlives it. The
 //! thread ends by itself when nobody takes its results for a while, and starts again on demand. A forked
-//! child has no such thread: it finds out and makes its own.
+//! child has no such thread: it finds out and makes its own. Where the system has no threads left (`ulimit -u`, the pids of
+//! a container), the caller makes each thing himself.
 
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -81,12 +82,10 @@ impl<P: Produce> Prefetch<P> {
         self.generation != sys::generation()
     }
 
-    /// Begins with the first thing, which nobody waits for yet.
-    ///
-    /// # Errors
-    /// Where no thread can be started.
-    pub fn begin(&mut self) -> Result<()> {
-        self.start()
+    /// Begins with the first thing, which nobody waits for yet; whether there is a thread for it.
+    pub fn begin(&mut self) -> bool {
+        self.start();
+        self.thread.is_some()
     }
 
     /// The next thing; work on the one after it begins at the `pace`.
@@ -103,15 +102,16 @@ impl<P: Produce> Prefetch<P> {
                 let more = matches!(ready, Some(Ok(_))) && pace == Pace::Ahead;
                 drop(desk);
                 self.shared.changed.notify_all();
-                if more && let Err(error) = self.start() {
-                    return Some(Err(error));
+                if more {
+                    self.start();
                 }
                 return ready;
             }
             if desk.producer.is_some() {
                 drop(desk);
-                if let Err(error) = self.start() {
-                    return Some(Err(error));
+                self.start();
+                if self.thread.is_none() {
+                    return self.make_here(interrupt);
                 }
                 continue;
             }
@@ -122,9 +122,10 @@ impl<P: Produce> Prefetch<P> {
                 if let Err(error) = interrupt() {
                     return Some(Err(error));
                 }
-                // A thread that ended without a word has panicked: say so instead of waiting for ever.
-                if self.thread.as_ref().is_some_and(JoinHandle::is_finished) && self.is_abandoned() {
-                    self.panicked = self.thread.take().and_then(|thread| thread.join().err()).map(message);
+                // Whoever ended without a word has panicked: say so instead of waiting for ever.
+                if self.thread.as_ref().is_none_or(JoinHandle::is_finished) && self.is_abandoned() {
+                    let panic = self.thread.take().and_then(|thread| thread.join().err());
+                    self.panicked = Some(panic.map_or_else(|| "no message".into(), message));
                 }
             }
         }
@@ -136,22 +137,33 @@ impl<P: Produce> Prefetch<P> {
         desk.producer.is_none() && desk.ready.is_none()
     }
 
-    /// Gives the producer to a thread, if it is at home.
-    fn start(&mut self) -> Result<()> {
-        let producer = self.shared.desk.lock().unwrap_or_else(PoisonError::into_inner).producer.take();
-        let Some(producer) = producer else { return Ok(()) };
+    /// Gives the producer to a thread, if it is at home. Where none can be started, it stays there.
+    fn start(&mut self) {
+        let Some(producer) = self.producer(Option::take) else { return };
         if let Some(old) = self.thread.take() {
             let _ = old.join(); // it put the producer back as its last act
         }
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("lowtide-read".into());
-        match thread.spawn(move || shared.work(producer)) {
-            Ok(thread) => {
-                self.thread = Some(thread);
-                Ok(())
-            }
-            Err(e) => Err(Error::io(std::path::Path::new("lowtide-read"), "start a thread", e)),
+        // What a thread is to have is lost where there is none.
+        let door = Arc::new(Mutex::new(Some(producer)));
+        let take = |door: &Mutex<Option<P>>| door.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (shared, behind) = (self.shared.clone(), door.clone());
+        let work = move || take(&behind).into_iter().for_each(|producer| shared.work(producer));
+        match std::thread::Builder::new().name("lowtide-read".into()).spawn(work) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(_) => self.producer(|home| *home = take(&door)),
         }
+    }
+
+    /// The next thing, by the caller himself.
+    fn make_here(&mut self, interrupt: Interrupt<'_>) -> Option<Result<P::Item>> {
+        let mut producer = self.producer(Option::take)?;
+        let made = producer.produce(interrupt);
+        self.producer(|home| *home = Some(producer));
+        made
+    }
+
+    fn producer<T>(&self, ask: impl FnOnce(&mut Option<P>) -> T) -> T {
+        ask(&mut self.shared.desk.lock().unwrap_or_else(PoisonError::into_inner).producer)
     }
 }
 

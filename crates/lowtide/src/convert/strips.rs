@@ -5,7 +5,7 @@
 
 use super::Work;
 use super::pieces::Pieces;
-use super::writing::{Part, Parts, join};
+use super::writing::{Part, Parts, side_by_side};
 use crate::budget::Budget;
 use crate::budget::pool::Block;
 use crate::engine::bytes::Data;
@@ -19,7 +19,6 @@ use crate::store::{Read, Source};
 use crate::sys;
 use crate::write::Writer;
 use std::sync::Arc;
-use std::thread::scope;
 
 /// The output, to be read while it is written.
 pub(super) struct Strips {
@@ -80,11 +79,8 @@ impl Strips {
         let Some(mut strip) = coming.next() else { return Ok(()) };
         self.read(&strip, &mut from, interrupt)?;
         for next in coming {
-            scope(|scope| {
-                let reading = scope.spawn(|| self.read(&next, &mut other, interrupt));
-                let made = self.strip(work, pieces, (&strip, &from), (parts, most), interrupt);
-                made.and(join(reading, "reading"))
-            })?;
+            let make = || self.strip(work, pieces, (&strip, &from), (parts, most), interrupt);
+            side_by_side(make, || self.read(&next, &mut other, interrupt))?;
             std::mem::swap(&mut from, &mut other);
             strip = next;
         }

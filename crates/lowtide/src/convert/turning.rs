@@ -11,7 +11,7 @@ use super::pieces::Pieces;
 use super::plan::Plan;
 use super::strips::Strips;
 use super::tiles::{self, Grow, Tile};
-use super::writing::{Memory, Part, Parts, join, written};
+use super::writing::{Memory, Part, Parts, side_by_side, written};
 use super::{Loss, Work, turn};
 use crate::budget::pool::Block;
 use crate::error::Result;
@@ -21,7 +21,6 @@ use crate::options::{Cache, Way};
 use crate::selection::Axis;
 use crate::sys;
 use crate::write::Writer;
-use std::thread::scope;
 use std::time::Instant;
 
 /// Bytes of the input's runs, at least, in what is turned at once: two lines of the cache.
@@ -184,12 +183,7 @@ impl Hand<'_, '_> {
         for next in coming {
             let wanted = selected(self.work, self.plan, &next);
             let into = &mut other[..next.len() * item];
-            scope(|scope| {
-                let reading = scope.spawn(|| array.select_into(wanted, into, interrupt));
-                let turned = self.tile(&tile, from);
-                let read = join(reading, "reading");
-                turned.and(read)
-            })?;
+            side_by_side(|| self.tile(&tile, from), || array.select_into(wanted, into, interrupt))?;
             std::mem::swap(from, other);
             tile = next;
         }

@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::sys;
 use crate::write::{Scattered, Writer};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::thread::{ScopedJoinHandle, scope};
+use std::thread::{Builder, ScopedJoinHandle, scope};
 
 /// Parts that are on their way from the hand that makes them to the one that writes, and back.
 const PARTS: usize = 2;
@@ -84,18 +85,34 @@ pub(super) fn written(
     for block in memory.parts {
         let _ = give_back.send(block); // the receiver is here
     }
-    let first = writer.data_at();
+    let (first, path) = (writer.data_at(), writer.path().to_owned());
     let out = Scattered::new(writer, buffer(budget, sys::page())?);
     let writing = Writing { first, out, edges: Edges::new(memory.edges, sys::page()) };
     scope(|scope| {
-        let writing = scope.spawn(move || writing.run(coming, &give_back, interrupt));
+        let write = move || writing.run(coming, &give_back, interrupt);
+        let writing = Builder::new().name("lowtide-write".into()).spawn_scoped(scope, write);
+        let writing = writing.map_err(|e| Error::io(&path, "start a thread to write from", e))?;
         let answer = make(Parts { parts, free }); // and no part comes any more
-        join(writing, "writing").and(answer)
+        ended(writing, "writing").and(answer)
+    })
+}
+
+/// Makes parts while what comes next is read; one after the other where no thread is to be had.
+pub(super) fn side_by_side(
+    make: impl FnOnce() -> Result<()>,
+    read: impl FnOnce() -> Result<()> + Send,
+) -> Result<()> {
+    let todo = Mutex::new(Some(read));
+    let read = || sys::locked(&todo, Option::take).map_or(Ok(()), |read| read());
+    scope(|scope| {
+        let reading = Builder::new().name("lowtide-read".into()).spawn_scoped(scope, read);
+        let made = make();
+        made.and(reading.map_or_else(|_| read(), |reading| ended(reading, "reading")))
     })
 }
 
 /// What a hand ended with.
-pub(super) fn join(hand: ScopedJoinHandle<'_, Result<()>>, what: &str) -> Result<()> {
+fn ended(hand: ScopedJoinHandle<'_, Result<()>>, what: &str) -> Result<()> {
     hand.join().unwrap_or_else(|_| Err(Error::Bug { what: format!("{what} broke") }))
 }
 

@@ -151,9 +151,9 @@ impl Trial {
         let unknown = self.known.iter().position(|tried| tried.bytes * 2 <= last);
         let unknown = unknown.filter(|&i| !(hopeless && Self::CANDIDATES[i] == Way::Read));
         let faster = usize::from(read.rate > advise.rate);
-        let (best, other) = (self.known[faster], self.known[1 - faster]);
-        // One group may have been unlucky; two were not.
-        let doubtful = other.times == 1 && other.rate * DOUBTFUL > best.rate;
+        // One group may have been unlucky; two were not. Asked of the map only, which mostly is the faster one: reads are
+        // not worth another group.
+        let doubtful = faster == 1 && advise.times == 1 && advise.rate * DOUBTFUL > read.rate;
         let again = doubtful || self.groups.is_multiple_of(TRY_AGAIN);
         Self::CANDIDATES[unknown.unwrap_or(if again { 1 - faster } else { faster })]
     }

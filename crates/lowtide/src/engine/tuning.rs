@@ -107,7 +107,7 @@ pub(crate) const TRY_AGAIN: u64 = 40;
 /// four. One group in twenty came at a third of its rate where other programs ran (2026-11-18, by hand), and reads were
 /// taken for the rest of the pass then, at half the rate.
 pub(crate) const FADING: f64 = 0.8;
-/// A way that was slower in its first group by less than this is tried once more.
+/// A map that was slower in its first group by less than this is tried once more.
 pub(crate) const DOUBTFUL: f64 = 3.0;
 
 // Windows that somebody will ask for.

@@ -1,7 +1,9 @@
 //! The same small piece of I/O for thousands of files, on a few threads.
 
 use crate::error::{Error, Result};
+use crate::sys::{crew, locked};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Below this many files a thread gains less than it costs: looking at a file takes some 10 µs.
 const SHARE: usize = 64;
@@ -33,16 +35,22 @@ pub(super) fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R>
         }
         Ok(answers)
     };
-    let parts: Vec<Result<Vec<R>>> = std::thread::scope(|scope| {
-        let parts = items.chunks(share).enumerate();
-        let threads: Vec<_> = parts.map(|(n, items)| scope.spawn(move || part(n * share, items))).collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    let parts = Mutex::new(items.chunks(share).enumerate());
+    let done = Mutex::new(Vec::with_capacity(threads));
+    crew::together(threads - 1, &|| {
+        while let Some((n, items)) = locked(&parts, Iterator::next) {
+            let answers = part(n * share, items);
+            locked(&done, |done| done.push((n, answers)));
+        }
     });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(n, _)| *n);
     let mut all = Vec::with_capacity(items.len());
-    for part in parts {
+    for (_, part) in done {
         all.extend(part?);
     }
-    Ok(all)
+    // Forked in the middle of it: the others are in another process.
+    if all.len() == items.len() { Ok(all) } else { Err(Error::Interrupted) }
 }
 
 #[cfg(test)]

@@ -50,8 +50,7 @@ impl NextEpoch {
         }
         let mut sorting =
             Prefetch::new(Sorting { task: task.clone(), folder: folder.to_owned(), over: false });
-        sorting.begin().ok()?;
-        Some(Self { task, sorting, bytes })
+        sorting.begin().then_some(Self { task, sorting, bytes })
     }
 
     pub(super) fn task(&self) -> &Arc<Task> {

@@ -93,7 +93,9 @@ pub(super) fn wait<T: Send, F: Future<Output = Result<T>>>(
     }
     // Somebody calls us from a runtime of his own, which lets nobody wait in its threads.
     std::thread::scope(|scope| {
-        scope.spawn(here).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let thread = std::thread::Builder::new().spawn_scoped(scope, here);
+        let thread = thread.map_err(|e| Error::io("lowtide-remote".as_ref(), "start a thread", e))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

@@ -13,8 +13,8 @@ use crate::budget::pool::Block;
 use crate::door::ACCESS;
 use crate::error::{Error, Result};
 use crate::store::{Cost, DirectFile, Files, How, Nature, OneFile, Read, Report, Source, Store};
-use crate::sys;
-use std::sync::{Arc, OnceLock};
+use crate::sys::{self, crew};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Threads where there is no ring.
 const THREADS: usize = 16;
@@ -221,20 +221,22 @@ impl DirectStore {
         let (mut pieces, slot) = Self::cut(pieces, bounce.len())?;
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = pieces
-                .chunks_mut(share)
-                .zip(bounce.chunks_exact_mut(slot))
-                .map(|(pieces, slot)| {
-                    let read = move |piece: &mut Piece<'_>| piece.read_alone(slot);
-                    scope.spawn(move || pieces.iter_mut().try_for_each(read))
-                })
-                .collect();
-            let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            workers.into_iter().try_for_each(join)
-        })
+        let parts = pieces.len().div_ceil(share);
+        let todo = Mutex::new(pieces.chunks_mut(share).zip(bounce.chunks_exact_mut(slot)));
+        let answer = Mutex::new(Ok(0));
+        crew::together(threads - 1, &|| {
+            while let Some((pieces, slot)) = sys::locked(&todo, Iterator::next) {
+                let read = pieces.iter_mut().try_for_each(|piece| piece.read_alone(slot));
+                sys::locked(&answer, |answer| match (read, &mut *answer) {
+                    (Ok(()), Ok(done)) => *done += 1,
+                    (Err(error), Ok(_)) => *answer = Err(error),
+                    (_, Err(_)) => {}
+                });
+            }
+        });
+        let done = answer.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        // Forked in the middle of it: the others are in another process.
+        if done < parts { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
 

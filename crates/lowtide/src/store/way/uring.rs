@@ -195,9 +195,7 @@ impl Ring {
                 let (offset, bytes) = pieces[usize::try_from(done.user_data()).unwrap_or(0)];
                 let answer = match usize::try_from(done.result()) {
                     Ok(written) if written == bytes.len() => Ok(()),
-                    Err(_) if !matches!(-done.result(), libc::EINTR | libc::EAGAIN) => {
-                        Err(io::Error::from_raw_os_error(-done.result()))
-                    }
+                    Err(_) if !passes(done.result()) => Err(io::Error::from_raw_os_error(-done.result())),
                     // A part of it, or a signal: an ordinary write settles it, or says what is wrong.
                     _ => file.write_all_at(bytes, offset),
                 };
@@ -219,6 +217,12 @@ fn request(piece: &mut Piece<'_>, place: *mut u8, slot: usize) -> io_uring::sque
     opcode::Read::new(types::Fd(piece.file.as_raw_fd()), into, len).offset(offset).build()
 }
 
+/// Whether an ordinary call settles what the ring could not do: a signal, a kernel short of memory, or one that may start no
+/// thread for what would wait, because the process has all that it may have.
+fn passes(answer: i32) -> bool {
+    matches!(-answer, libc::EINTR | libc::EAGAIN | libc::ECANCELED)
+}
+
 /// What became of a piece: the kernel's answer, and its slot of the buffer if it has one.
 fn settle(piece: &mut Piece<'_>, answer: i32, slot: Option<&[u8]>) -> Result<()> {
     let straight = piece.is_straight();
@@ -226,8 +230,7 @@ fn settle(piece: &mut Piece<'_>, answer: i32, slot: Option<&[u8]>) -> Result<()>
         Ok(got) if straight && got == piece.read.into.len() => Ok(()),
         Ok(_) if straight => piece.take(&[], 0),
         Ok(got) => piece.take(slot.unwrap_or_default(), got),
-        // A signal, or a kernel short of memory: an ordinary read settles it.
-        Err(_) if matches!(-answer, libc::EINTR | libc::EAGAIN) => piece.take(&[], 0),
+        Err(_) if passes(answer) => piece.take(&[], 0),
         Err(_) => Err(piece.failed(io::Error::from_raw_os_error(-answer))),
     }
 }
