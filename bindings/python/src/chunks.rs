@@ -15,7 +15,7 @@ use lowtide::{Again, BlockWish, Shuffle, Standing, State};
 use numpy::{IntoPyArray, PyArrayDescr};
 use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyTuple, PyType};
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,12 +189,13 @@ pub fn block_wish(blocks: Option<&Bound<'_, PyAny>>, rows: &str) -> PyResult<Blo
     if blocks.extract::<String>().is_ok_and(|word| word == "auto") {
         return Ok(BlockWish::Auto);
     }
-    match blocks.extract::<u64>() {
-        Ok(0) => Err(PyValueError::new_err(format!(
+    // True is no number here: who says it hardly means blocks of one row.
+    match blocks.extract::<u64>().ok().filter(|_| !blocks.is_instance_of::<PyBool>()) {
+        Some(0) => Err(PyValueError::new_err(format!(
             "blocks=0: a block of 0 {rows} holds nothing\nhint: give the number of {rows} in a block"
         ))),
-        Ok(number) => Ok(BlockWish::Rows(number)),
-        Err(_) => Err(PyValueError::new_err(format!(
+        Some(number) => Ok(BlockWish::Rows(number)),
+        None => Err(PyValueError::new_err(format!(
             "blocks={} is not known\nhint: None for an exact shuffle, \"auto\", or the number of {rows} in a block",
             blocks.repr()?
         ))),
