@@ -67,7 +67,7 @@ pub struct Args {
     pub assert_flat: Option<Option<u64>>,
 
     /// Look at a running process and its children instead of running a command
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    #[arg(long, value_name = "PID", conflicts_with = "command", value_parser = parse_pid)]
     pub pid: Option<u32>,
 
     /// Draw no chart, neither below the command's output nor at the end
@@ -272,6 +272,11 @@ fn said(word: Word, paint: Paint) -> String {
         Paint::Colour => format!("\x1b[1;{colour}m{}\x1b[0m", word.as_str()),
         Paint::Plain => word.as_str().to_owned(),
     }
+}
+
+/// The number of a process.
+fn parse_pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected the number of a process".to_owned())
 }
 
 /// A time like `50ms`, `0.5s`, `2`, in seconds without a unit.
