@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,26 @@ def test_a_wrong_guess_of_the_type_is_warned_of(tmp_path, written, named):
     said = subprocess.run([*COMMAND, "info", path], capture_output=True, text=True, check=True)
     assert f"say --dtype {named}, or --dtype uint16 if" in re.sub(r"\s+", " ", said.stdout)
     assert lowtide.tokens(path, dtype=named)[:].tolist() == np.fromfile(path, written).tolist()
+
+
+@pytest.mark.parametrize("written", ["<u4", ">u4", "<i8"])
+def test_one_shard_of_another_type_is_warned_of(tmp_path, written):
+    for number in range(40):
+        tokens(tmp_path / f"{number:02}.bin", "<u2")
+    lowtide.tokens(tmp_path)  # no warning
+    tokens(tmp_path / "33.bin", written)
+    tokens(tmp_path / "37.bin", written)
+    name = {"<u4": "uint32", ">u4": ">u4", "<i8": "int64"}[written]
+    says = (
+        rf"33\.bin: read as uint16, as .*00\.bin is, but a sample looks like {name} \(and 1 more like it\): "
+        'leave it out, or say dtype="uint16" if it is that$'
+    )
+    with pytest.warns(UserWarning, match=says) as caught:
+        lowtide.tokens(tmp_path)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lowtide.tokens(tmp_path, dtype="uint16")
 
 
 def test_padding_and_letters_are_seen_too(tmp_path):
