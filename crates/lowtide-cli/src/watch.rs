@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub interval: Option<Duration>,
 
-    /// Write the report as one self-contained page
+    /// Write the report as one self-contained page, to standard output if the path is -
     #[arg(long, value_name = "PATH")]
     pub html: Option<PathBuf>,
 
@@ -182,15 +182,17 @@ fn finish(
     recording: &Recording,
     code: i32,
 ) -> Result<(), Failure> {
+    type Text = fn(&Recording) -> String;
+    type Save = fn(&Recording, &std::path::Path) -> Result<()>;
     let mut ours_failed = false;
     let mut written = Vec::new();
-    for (path, save) in [
-        (&args.html, Recording::save_html as fn(&Recording, &std::path::Path) -> Result<()>),
-        (&args.json, Recording::save_json),
+    for (path, text, save) in [
+        (&args.html, Recording::to_html as Text, Recording::save_html as Save),
+        (&args.json, Recording::to_json, Recording::save_json),
     ] {
         let Some(path) = path else { continue };
         let saved = if path.as_os_str() == "-" {
-            let text = recording.to_json();
+            let text = text(recording);
             writeln!(io::stdout(), "{text}").map_err(|source| Error::io(path, "write the report", source))
         } else {
             save(recording, path)
