@@ -7,7 +7,7 @@ use crate::error::raise;
 use crate::iteration::Iteration;
 use crate::number::{Number, optional};
 use crate::parts;
-use crate::ranks::{Moment, RankWish};
+use crate::ranks::{Moment, RankWish, Ranks};
 use crate::state::{self, Entries};
 use crate::turns::Turns;
 use lowtide::order::{LastStep, Mix, Shard};
@@ -332,7 +332,7 @@ impl Chunks {
         let (why, shard) = self.inner.with(py, |chunks, _| Ok((chunks.why().to_owned(), chunks.shard())))?;
         Ok(match &self.shared {
             Some((ranks, _)) => ranks.with(shard).after(&why),
-            None => why,
+            None => Ranks::given(shard).map_or_else(|| why.clone(), |ranks| ranks.after(&why)),
         })
     }
 
@@ -433,10 +433,7 @@ impl Chunks {
         self.inner.with(py, |chunks, _| {
             let paths: Vec<String> = chunks.arrays().iter().map(|a| format!("\"{}\"{}", a.path().display(), parts::shown(a))).collect();
             let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
-            let given = |shard: Shard| match shard {
-                Shard::ALONE => String::new(),
-                shard => format!(" rank={}/{}", shard.rank(), shard.world_size()),
-            };
+            let given = |shard| Ranks::given(shard).map_or_else(String::new, |ranks| format!(" {}", ranks.shown()));
             let settings = self.shared.as_ref().map_or_else(|| given(chunks.shard()), |(ranks, _)| {
                 let mix = chunks.mix().map(|mix| format!(" blocks=({}, {})", mix.block_rows, mix.buffer_blocks));
                 let repeat = if chunks.shuffle().again == Again::SameEpoch { " repeat=True" } else { "" };
