@@ -120,7 +120,7 @@ def test_blocks_are_runs_of_neighbours(tmp_path):
     assert exact.blocks is None
     assert exact.predicted_spread == 1.0
     assert tokens.loader(10, BLOCK, blocks=2).predicted_spread < loader.predicted_spread
-    for wrong in (0, "some", 1.5):
+    for wrong in (0, "some", 1.5, True):
         with pytest.raises(ValueError, match="block"):
             tokens.loader(10, BLOCK, blocks=wrong)
     with pytest.raises(MemoryError, match=r"mixing .*\nhint: smaller blocks, or a larger budget"):

@@ -278,6 +278,9 @@ def test_chunks_of_ranks_refuse_what_cannot_be(save):
         a.chunks(10, rank=0, world_size=2)
     got = [list(a.chunks(10, rank=r, world_size=2, drop_last=True)) for r in range(2)]
     assert [len(g) for g in got] == [5, 5]
-    assert "rank=1/2" in repr(a.chunks(10, rank=1, world_size=2, drop_last=True))
+    second = a.chunks(10, rank=1, world_size=2, drop_last=True)
+    assert " rank=1 world_size=2 (given) " in repr(second)
+    assert second.why.endswith("; rank 1 of 2: given")
+    assert "rank" not in a.chunks(10).why
     both = lowtide.zip(a, a).chunks(10, rank=1, world_size=2, drop_last=True)
     assert np.array_equal(next(both)[0], np.arange(10, 20))

@@ -188,10 +188,18 @@ def tmux(tmp_path):
 
 
 @pytest.mark.heavy
-def test_no_line_is_lost_while_the_window_is_resized(tmux):
-    terminal = tmux(100, 30, "sh", "-c", LINES.format(count=260))
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        ((100, 30), [(100, 45), (70, 45), (70, 22), (50, 15), (62, 60), (120, 30), (61, 18), (200, 50)]),
+        # What was wide is wrapped into more rows than the window has.
+        ((200, 24), [(80, 24), (250, 30), (61, 30), (230, 18), (90, 18), (300, 60), (60, 60)]),
+    ],
+)
+def test_no_line_is_lost_while_the_window_is_resized(tmux, first, others):
+    terminal = tmux(*first, "sh", "-c", LINES.format(count=260))
     terminal.wait("lowtide watch ·")
-    for columns, rows in [(100, 45), (70, 45), (70, 22), (50, 15), (62, 60), (120, 30), (61, 18), (200, 50)]:
+    for columns, rows in others:
         time.sleep(0.6)
         terminal.resize(columns, rows)
         time.sleep(0.6)

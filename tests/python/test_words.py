@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,26 @@ def test_a_wrong_guess_of_the_type_is_warned_of(tmp_path, written, named):
     assert lowtide.tokens(path, dtype=named)[:].tolist() == np.fromfile(path, written).tolist()
 
 
+@pytest.mark.parametrize("written", ["<u4", ">u4", "<i8"])
+def test_one_shard_of_another_type_is_warned_of(tmp_path, written):
+    for number in range(40):
+        tokens(tmp_path / f"{number:02}.bin", "<u2")
+    lowtide.tokens(tmp_path)  # no warning
+    tokens(tmp_path / "33.bin", written)
+    tokens(tmp_path / "37.bin", written)
+    name = {"<u4": "uint32", ">u4": ">u4", "<i8": "int64"}[written]
+    says = (
+        rf"33\.bin: read as uint16, as .*00\.bin is, but a sample looks like {name} \(and 1 more like it\): "
+        'leave it out, or say dtype="uint16" if it is that$'
+    )
+    with pytest.warns(UserWarning, match=says) as caught:
+        lowtide.tokens(tmp_path)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lowtide.tokens(tmp_path, dtype="uint16")
+
+
 def test_padding_and_letters_are_seen_too(tmp_path):
     padded = np.fromfile(tokens(tmp_path / "ids", "<u2"), "<u2").reshape(-1, 50).astype("<i4")
     padded[:, 10:] = -100
@@ -135,6 +156,18 @@ def test_padding_and_letters_are_seen_too(tmp_path):
         (["info", "rows.npy", "--offset", "-1"], "--offset <OFFSET>': expected a whole number from 0 on"),
         (["info", "rows.npy", "--offset", "9" * 20], "expected a smaller number: it has to fit in 64 bits"),
         (["verify", "rows.npy", "--vocab", "-5"], "expected a whole number from 0 on"),
+        (["info", "rows.npy", "--show", "x"], "--show <N>': expected a whole number from 1 on"),
+        (["bench", "rows.npy", "--rows", "0"], "--rows <ROWS>': expected a whole number from 1 on"),
+        (["bench", "rows.npy", "--rounds", "x"], "--rounds <ROUNDS>': between 1 and 100"),
+        (
+            ["info", "rows.npy", "--shape", "(-1,4)"],
+            "expected whole numbers with commas between them, such as -1,128",
+        ),
+        (["convert", "rows.npy", "x.npy", "--in-shape", "x"], "expected whole numbers with commas"),
+        (["info", "rows.npy", "--dtype", "float33"], '--dtype <DTYPE>\': dtype "float33" is not supported'),
+        (["watch", "--pid=x"], "--pid <PID>': expected the number of a process"),
+        (["prepare", "x", "-o", "out", "--val", "x"], "expected a share of the documents, such as 0.0005"),
+        (["bench", "rows.npy", "--format", "x"], "possible values: nanogpt, llmc"),
         (["shuffle", "rows.npy"], "one path is named, and no folder to write into"),
         (["info", "rows.npy", "--dtype", "f4"], "hint: leave --dtype out to use the header"),
     ],
@@ -607,6 +640,10 @@ def complete(tmp_path_factory):
         ),
         (["info", "--format", "n"], ["nanogpt", "npy"]),
         (["bench", "--cache", ""], ["auto", "drop", "keep"]),
+        (["bench", "--format", "n"], ["nanogpt", "npy"]),
+        (["info", "--dtype", "float"], ["float16", "float32", "float64"]),
+        (["convert", "--in-dtype", "bf"], ["bfloat16"]),
+        (["verify", "--dtype", "uint1"], ["uint16"]),
         (["bench", "--order", "s"], ["sequential", "shuffled"]),
         (["info", "tr"], ["train.bin"]),
         (["bench", "ro"], ["rows.npy"]),

@@ -7,7 +7,7 @@ use crate::error::raise;
 use crate::iteration::Iteration;
 use crate::number::{Number, optional};
 use crate::parts;
-use crate::ranks::{Moment, RankWish};
+use crate::ranks::{Moment, RankWish, Ranks};
 use crate::state::{self, Entries};
 use crate::turns::Turns;
 use lowtide::order::{LastStep, Mix, Shard};
@@ -15,7 +15,7 @@ use lowtide::{Again, BlockWish, Shuffle, Standing, State};
 use numpy::{IntoPyArray, PyArrayDescr};
 use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyTuple, PyType};
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,12 +189,13 @@ pub fn block_wish(blocks: Option<&Bound<'_, PyAny>>, rows: &str) -> PyResult<Blo
     if blocks.extract::<String>().is_ok_and(|word| word == "auto") {
         return Ok(BlockWish::Auto);
     }
-    match blocks.extract::<u64>() {
-        Ok(0) => Err(PyValueError::new_err(format!(
+    // True is no number here: who says it hardly means blocks of one row.
+    match blocks.extract::<u64>().ok().filter(|_| !blocks.is_instance_of::<PyBool>()) {
+        Some(0) => Err(PyValueError::new_err(format!(
             "blocks=0: a block of 0 {rows} holds nothing\nhint: give the number of {rows} in a block"
         ))),
-        Ok(number) => Ok(BlockWish::Rows(number)),
-        Err(_) => Err(PyValueError::new_err(format!(
+        Some(number) => Ok(BlockWish::Rows(number)),
+        None => Err(PyValueError::new_err(format!(
             "blocks={} is not known\nhint: None for an exact shuffle, \"auto\", or the number of {rows} in a block",
             blocks.repr()?
         ))),
@@ -331,7 +332,7 @@ impl Chunks {
         let (why, shard) = self.inner.with(py, |chunks, _| Ok((chunks.why().to_owned(), chunks.shard())))?;
         Ok(match &self.shared {
             Some((ranks, _)) => ranks.with(shard).after(&why),
-            None => why,
+            None => Ranks::given(shard).map_or_else(|| why.clone(), |ranks| ranks.after(&why)),
         })
     }
 
@@ -432,10 +433,7 @@ impl Chunks {
         self.inner.with(py, |chunks, _| {
             let paths: Vec<String> = chunks.arrays().iter().map(|a| format!("\"{}\"{}", a.path().display(), parts::shown(a))).collect();
             let (order, rows, access) = (chunks.order(), chunks.batch_rows(), chunks.access());
-            let given = |shard: Shard| match shard {
-                Shard::ALONE => String::new(),
-                shard => format!(" rank={}/{}", shard.rank(), shard.world_size()),
-            };
+            let given = |shard| Ranks::given(shard).map_or_else(String::new, |ranks| format!(" {}", ranks.shown()));
             let settings = self.shared.as_ref().map_or_else(|| given(chunks.shard()), |(ranks, _)| {
                 let mix = chunks.mix().map(|mix| format!(" blocks=({}, {})", mix.block_rows, mix.buffer_blocks));
                 let repeat = if chunks.shuffle().again == Again::SameEpoch { " repeat=True" } else { "" };

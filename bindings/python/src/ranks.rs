@@ -61,6 +61,11 @@ pub struct Ranks {
 }
 
 impl Ranks {
+    /// What a call has said, where nobody else is ever asked; `None` where it said nothing.
+    pub fn given(shard: Shard) -> Option<Self> {
+        (shard != Shard::ALONE).then_some(Self { shard, origin: Origin::Given })
+    }
+
     /// For a repr.
     pub fn shown(self) -> String {
         let (rank, ranks) = (self.shard.rank(), self.shard.world_size());

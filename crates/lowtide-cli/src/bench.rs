@@ -12,6 +12,7 @@ mod subject;
 
 use crate::draw::Progress;
 use crate::headerless::{Headerless, one_of};
+use crate::number::positive;
 use crate::storage::StorageArgs;
 use crate::trial::{Outcome, Place, Trial};
 use crate::{Context, Failure, save};
@@ -56,22 +57,22 @@ pub struct Args {
     #[arg(long, default_value = "shuffled")]
     order: Order,
     /// Windows in a batch of tokens [default: 12]
-    #[arg(long, value_name = "WINDOWS", value_parser = positive)]
+    #[arg(long, value_name = "WINDOWS", value_parser = positive::<usize>)]
     batch_size: Option<usize>,
     /// Tokens in a window [default: 1024]
-    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = positive::<usize>)]
     block_size: Option<usize>,
-    /// The dialect of token files: nanogpt, llmc, megatron, datatrove, npy, olmo or raw
-    #[arg(long, conflicts_with_all = ["shape", "offset"])]
+    /// The dialect of token files, instead of what they look like
+    #[arg(long, conflicts_with_all = ["shape", "offset"], value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Option<Dialect>,
     /// Rows in a chunk of an array [default: 4096, fewer where that is more than 2 MiB]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = positive::<u64>)]
     rows: Option<u64>,
     /// How long each way may take
     #[arg(long, default_value = "5", value_parser = seconds)]
     seconds: f64,
     /// How often all of them run, one after the other; the best round of each counts
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value = "1", value_parser = rounds)]
     rounds: u64,
     /// The memory that Lowtide may use, such as 64MiB [default: 256 MiB, less where there is little room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -118,8 +119,8 @@ impl Order {
     }
 }
 
-fn positive(text: &str) -> std::result::Result<usize, String> {
-    text.parse().ok().filter(|&number| number > 0).ok_or_else(|| "expected a whole number from 1 on".into())
+fn rounds(text: &str) -> std::result::Result<u64, String> {
+    text.parse().ok().filter(|number| (1..=100).contains(number)).ok_or_else(|| "between 1 and 100".into())
 }
 
 /// How long something may take.

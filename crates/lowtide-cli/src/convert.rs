@@ -1,14 +1,14 @@
 //! `lowtide convert`: files into other files that say the same.
 
 use crate::draw::{self, Progress as Line, thousands};
-use crate::headerless::one_of;
-use crate::number::whole;
+use crate::headerless::{Type, one_of};
+use crate::number::{size, whole};
 use crate::prepare::count;
 use crate::storage::{FarArgs, stop};
 use crate::{Context, Failure, signals};
 use lowtide::budget::{Budget, human};
 use lowtide::convert::{Conversion, Converted, Loss};
-use lowtide::format::{ByteOrder, Dialect, Order, shape_text};
+use lowtide::format::{ByteOrder, Dialect, Dtype, Order, shape_text};
 use lowtide::meter::words::duration;
 use lowtide::write::Existing;
 use lowtide::{CacheWish, Error, Result};
@@ -30,8 +30,8 @@ pub struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>, // one list: flags may stand between the two
     /// The element type of the output [default: the input's]
-    #[arg(long)]
-    dtype: Option<String>,
+    #[arg(long, hide_possible_values = true, value_parser = Type)]
+    dtype: Option<Dtype>,
     /// Its byte order [default: that of its type]
     #[arg(long, value_name = "WHICH", value_parser = one_of::<ByteOrder>(["little", "big", "native"]))]
     byte_order: Option<ByteOrder>,
@@ -54,14 +54,15 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
     /// The element type of an input without a header, such as float32
-    #[arg(long, value_name = "DTYPE")]
-    in_dtype: Option<String>,
+    #[arg(long, value_name = "DTYPE", hide_possible_values = true, value_parser = Type)]
+    in_dtype: Option<Dtype>,
     /// Its shape, such as -1,128
     #[arg(
         long,
         value_name = "SHAPE",
         value_delimiter = ',',
         allow_hyphen_values = true,
+        value_parser = size,
         requires = "in_dtype"
     )]
     in_shape: Option<Vec<i64>>,
@@ -89,17 +90,16 @@ pub struct Args {
 
 impl Args {
     fn wish(&self) -> Result<Wish> {
-        let dtype = |word: &Option<String>| word.as_deref().map(str::parse).transpose();
         Ok(Wish {
             input: Input {
-                dtype: dtype(&self.in_dtype)?,
+                dtype: self.in_dtype,
                 shape: self.in_shape.clone(),
                 offset: self.in_offset,
                 order: self.in_order,
                 format: self.in_format,
             },
             array: Conversion {
-                dtype: dtype(&self.dtype)?,
+                dtype: self.dtype,
                 byte_order: self.byte_order,
                 order: self.order,
                 loss: if self.lossy { Loss::Allowed } else { Loss::Refused },

@@ -10,7 +10,7 @@ mod tokens;
 
 use crate::draw::{self, GREEN};
 use crate::headerless::{Headerless, is_integer, one_of};
-use crate::number::whole;
+use crate::number::{positive, whole};
 use crate::storage::StorageArgs;
 use crate::{Context, Failure, info::here::Here};
 use lowtide::budget::{Budget, human};
@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["shape", "offset"])]
     split: Option<String>,
     /// Print the first N documents of tokens as text
-    #[arg(long, value_name = "N", conflicts_with_all = ["shape", "offset"], value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["shape", "offset"], value_parser = positive::<u64>)]
     show: Option<u64>,
     /// What made the tokens: gpt2, another name, or a tokenizer.json [default: what lowtide prepare has used]
     #[arg(long, value_name = "NAME", requires = "show")]
@@ -102,7 +102,7 @@ pub enum Kind {
 
 fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     let storage = args.storage.storage()?;
-    match kind(path, &args.headerless, args.format, &storage)? {
+    match kind(path, &args.headerless, args.format, &storage) {
         _ if args.end_of_text.is_some() || args.split.is_some() || args.show.is_some() => {
             tokens::look(path, args, quiet)
         }
@@ -113,22 +113,17 @@ fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
 
 /// Whether `path` is an array or tokens, where both could be meant. A `.bin` of integers is tokens, unless it is
 /// given a shape; NumPy's own header makes an array, whatever else reads it.
-pub fn kind(
-    path: &Path,
-    headerless: &Headerless,
-    format: Option<Dialect>,
-    storage: &Storage,
-) -> Result<Kind> {
-    let dtype = headerless.dtype()?;
+pub fn kind(path: &Path, headerless: &Headerless, format: Option<Dialect>, storage: &Storage) -> Kind {
+    let dtype = headerless.dtype();
     if format.is_some() {
-        return Ok(Kind::Tokens);
+        return Kind::Tokens;
     }
     if headerless.has_place() || dtype.is_some_and(|dtype| !is_integer(dtype)) {
-        return Ok(Kind::Array);
+        return Kind::Array;
     }
     if !path.is_file() {
         // A folder, a glob, a prefix, or nothing at all.
-        return Ok(if dtype.is_none() && are_arrays(path, storage) { Kind::Array } else { Kind::Tokens });
+        return if dtype.is_none() && are_arrays(path, storage) { Kind::Array } else { Kind::Tokens };
     }
     let mut head = [0; llmc::HEAD_LEN];
     let len = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
@@ -138,7 +133,7 @@ pub fn kind(
         let named = ends(&["bin", "ds", "idx", "index", "metadata"]) || ends(&["npy"]) && dtype.is_some();
         named || llmc::is_llmc(head) || megatron::is_megatron(head)
     };
-    Ok(if tokens { Kind::Tokens } else { Kind::Array })
+    if tokens { Kind::Tokens } else { Kind::Array }
 }
 
 /// Whether the files of a folder or a glob are of an array and cannot be tokens: the first decides.

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, short, default_value = "nanogpt", value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
     format: Dialect,
     /// The share of documents for validation, such as 0.0005
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = share)]
     val: f64,
     /// Which documents are for validation
     #[arg(long, default_value_t = 0, value_parser = whole::<u64>)]
@@ -252,6 +252,11 @@ pub fn count(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.replace('_', "").parse().map_err(|_| wrong())?;
     number.checked_mul(factor).filter(|&n| n > 0).ok_or_else(wrong)
+}
+
+/// A share of the documents. Whether it is one is judged with the rest.
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "expected a share of the documents, such as 0.0005".to_owned())
 }
 
 /// Knows how long a step takes, for a line of progress.

@@ -161,14 +161,14 @@ fn documents(args: &Args, storage: &Storage) -> Result<Option<(ShuffleDocuments,
     let told = args.format.is_some() || args.end_of_text.is_some() || args.split.is_some();
     let tokens = |path: &PathBuf| {
         // The files of a folder may be taken for both: NumPy's own are arrays here.
-        let tokens = kind(path, &args.headerless, None, storage)? == Kind::Tokens;
-        Ok(tokens && (args.headerless.dtype()?.is_none() && !is_npy(path)))
+        let tokens = kind(path, &args.headerless, None, storage) == Kind::Tokens;
+        Ok(tokens && (args.headerless.dtype().is_none() && !is_npy(path)))
     };
     if !told && !names.iter().map(tokens).collect::<Result<Vec<_>>>()?.contains(&true) {
         return Ok(None);
     }
     let mut options = TokenOptions::new().storage(storage.clone());
-    if let Some(dtype) = args.headerless.dtype()? {
+    if let Some(dtype) = args.headerless.dtype() {
         options = options.dtype(dtype);
     }
     if let Some(format) = args.format {

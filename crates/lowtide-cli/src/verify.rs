@@ -1,13 +1,13 @@
 //! `lowtide verify`: whether files are what they say.
 
 use crate::draw::{self, GREEN, Progress as Line};
-use crate::headerless::one_of;
-use crate::number::whole;
+use crate::headerless::{Type, one_of};
+use crate::number::{size, whole};
 use crate::storage::StorageArgs;
 use crate::{Context, Failure};
 use lowtide::budget::{Budget, human};
 use lowtide::door::Door;
-use lowtide::format::Dialect;
+use lowtide::format::{Dialect, Dtype};
 use lowtide::{Error, Result};
 use lowtide_text::verify::{Finding, Verified, Wish, verify};
 use serde_json::{Value, json};
@@ -26,10 +26,10 @@ pub struct Args {
     #[arg(long, value_name = "IDS", value_parser = whole::<u64>)]
     vocab: Option<u64>,
     /// The type of tokens, or of an array without a header, such as uint32
-    #[arg(long)]
-    dtype: Option<String>,
+    #[arg(long, hide_possible_values = true, value_parser = Type)]
+    dtype: Option<Dtype>,
     /// The shape of an array without a header, such as -1,128
-    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, requires = "dtype")]
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_parser = size, requires = "dtype")]
     shape: Option<Vec<i64>>,
     /// The dialect of token files, instead of what they look like
     #[arg(long, conflicts_with = "shape", value_parser = one_of::<Dialect>(Dialect::ALL.map(Dialect::name)))]
@@ -48,7 +48,7 @@ impl Args {
     fn wish(&self) -> Result<Wish> {
         Ok(Wish {
             vocabulary: self.vocab,
-            dtype: self.dtype.as_deref().map(str::parse).transpose()?,
+            dtype: self.dtype,
             dialect: self.format,
             shape: self.shape.clone(),
             budget: self.budget.map(Budget::new).transpose()?,

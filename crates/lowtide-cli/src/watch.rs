@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub interval: Option<Duration>,
 
-    /// Write the report as one self-contained page
+    /// Write the report as one self-contained page, to standard output if the path is -
     #[arg(long, value_name = "PATH")]
     pub html: Option<PathBuf>,
 
@@ -67,7 +67,7 @@ pub struct Args {
     pub assert_flat: Option<Option<u64>>,
 
     /// Look at a running process and its children instead of running a command
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    #[arg(long, value_name = "PID", conflicts_with = "command", value_parser = parse_pid)]
     pub pid: Option<u32>,
 
     /// Draw no chart, neither below the command's output nor at the end
@@ -182,15 +182,17 @@ fn finish(
     recording: &Recording,
     code: i32,
 ) -> Result<(), Failure> {
+    type Text = fn(&Recording) -> String;
+    type Save = fn(&Recording, &std::path::Path) -> Result<()>;
     let mut ours_failed = false;
     let mut written = Vec::new();
-    for (path, save) in [
-        (&args.html, Recording::save_html as fn(&Recording, &std::path::Path) -> Result<()>),
-        (&args.json, Recording::save_json),
+    for (path, text, save) in [
+        (&args.html, Recording::to_html as Text, Recording::save_html as Save),
+        (&args.json, Recording::to_json, Recording::save_json),
     ] {
         let Some(path) = path else { continue };
         let saved = if path.as_os_str() == "-" {
-            let text = recording.to_json();
+            let text = text(recording);
             writeln!(io::stdout(), "{text}").map_err(|source| Error::io(path, "write the report", source))
         } else {
             save(recording, path)
@@ -272,6 +274,11 @@ fn said(word: Word, paint: Paint) -> String {
         Paint::Colour => format!("\x1b[1;{colour}m{}\x1b[0m", word.as_str()),
         Paint::Plain => word.as_str().to_owned(),
     }
+}
+
+/// The number of a process.
+fn parse_pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected the number of a process".to_owned())
 }
 
 /// A time like `50ms`, `0.5s`, `2`, in seconds without a unit.

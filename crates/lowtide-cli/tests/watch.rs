@@ -168,6 +168,13 @@ fn thousands_of_short_lived_children_are_counted() {
 }
 
 #[test]
+fn a_page_to_standard_output_is_a_page() {
+    let output = shell(&["--quiet", "--html", "-"], "sleep 0.2");
+    assert!(output.status.success());
+    assert!(output.stdout.starts_with(b"<!doctype html>"), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
 fn the_json_has_what_was_promised() {
     let (output, report) = json(&[], &["sleep", "0.5"]);
     assert_eq!(output.status.code(), Some(0));

@@ -77,7 +77,7 @@ impl Subject {
     /// Opens what the user named and refuses what no way could do.
     pub fn open(args: &Args) -> Result<Self> {
         let storage = args.storage.storage()?;
-        let mut subject = match kind(&args.path, &args.headerless, args.format, &storage)? {
+        let mut subject = match kind(&args.path, &args.headerless, args.format, &storage) {
             Kind::Array => Self::array(args, storage.clone())?,
             Kind::Tokens => Self::tokens(args, storage.clone())?,
         };
@@ -155,7 +155,7 @@ impl Subject {
         if args.rows.is_some() {
             return Err(Error::argument("--rows is for arrays", "--batch-size is a batch of windows"));
         }
-        let dtype = args.headerless.dtype()?;
+        let dtype = args.headerless.dtype();
         let mut options = TokenOptions::new().storage(storage);
         options = dtype.into_iter().fold(options, TokenOptions::dtype);
         options = args.format.into_iter().fold(options, TokenOptions::dialect);

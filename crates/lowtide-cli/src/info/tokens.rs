@@ -22,7 +22,7 @@ const BLOCK: usize = 1024;
 
 pub(super) fn look(path: &Path, args: &Args, quiet: bool) -> Result<Answer> {
     let mut options = TokenOptions::new().storage(args.storage.storage()?);
-    options = args.headerless.dtype()?.into_iter().fold(options, TokenOptions::dtype);
+    options = args.headerless.dtype().into_iter().fold(options, TokenOptions::dtype);
     options = args.format.into_iter().fold(options, TokenOptions::dialect);
     options = args.end_of_text.into_iter().fold(options, TokenOptions::end_of_text);
     options = args.split.iter().fold(options, TokenOptions::split);

@@ -56,9 +56,9 @@ impl Dock {
         Some(dock)
     }
 
-    /// How many columns there are.
+    /// How many columns a picture may take: see [`width`].
     pub fn width(&self) -> usize {
-        self.size.0
+        width(self.size, self.rows)
     }
 
     /// Scrolls our rows free and fences them off, the cursor staying where the command left it: an index
@@ -104,11 +104,13 @@ impl Dock {
 
 impl Dock {
     fn erase(&self) {
-        if terminal_size() != Some(self.size) {
-            show("\x1b7\x1b[r\x1b8\x1b[J");
+        // Row by row: tmux keeps what is cleared from the first row on as if it had scrolled away.
+        let now = terminal_size().unwrap_or(self.size);
+        if now != self.size {
+            let below = "\x1b[B\x1b[2K".repeat(now.1); // moving down stops at the last row
+            show(&format!("\x1b7\x1b[r\x1b8\x1b7\x1b[K{below}\x1b8"));
             return;
         }
-        // Row by row: tmux keeps what is cleared from the first row on as if it had scrolled away.
         let mut text = String::from("\x1b7\x1b[r");
         for row in self.size.1 - self.rows + 1..=self.size.1 {
             let _ = write!(text, "\x1b[{row};1H\x1b[2K");
@@ -128,6 +130,13 @@ fn fits(size: (usize, usize), rows: usize) -> bool {
     size.0 >= SMALLEST.0 && size.1 >= SMALLEST.1.max(rows + 6)
 }
 
+/// How many columns `rows` rows may take on a screen of this size. A terminal that becomes narrower wraps them before we
+/// hear of it, and what does not fit on the screen then is scrolled away, among the command's output, where nobody can
+/// erase it. So they fit even on the narrowest screen that has a dock.
+fn width(size: (usize, usize), rows: usize) -> usize {
+    size.0.min(SMALLEST.0 * (size.1 / rows))
+}
+
 /// Columns and rows.
 fn terminal_size() -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
@@ -137,4 +146,24 @@ fn terminal_size() -> Option<(usize, usize)> {
 fn show(text: &str) {
     // A terminal that has gone away is no reason to stop watching.
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_that_is_wrapped_still_fits_on_the_screen() {
+        for columns in SMALLEST.0..300 {
+            for rows in SMALLEST.1..100 {
+                let wide = width((columns, rows), 12);
+                assert!(wide >= SMALLEST.0);
+                for narrower in SMALLEST.0..columns {
+                    assert!(12 * wide.div_ceil(narrower) <= rows, "{columns} × {rows} to {narrower}");
+                }
+            }
+        }
+        assert_eq!(width((80, 24), 12), 80);
+        assert_eq!(width((100, 30), 12), 100);
+    }
 }

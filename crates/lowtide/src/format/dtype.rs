@@ -108,6 +108,17 @@ impl Kind {
 }
 
 impl Dtype {
+    /// The names of all kinds.
+    pub const NAMES: [&str; TABLE.len()] = {
+        let mut names = [""; TABLE.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = TABLE[at].1;
+            at += 1;
+        }
+        names
+    };
+
     /// A kind in a byte order.
     pub const fn new(kind: Kind, byte_order: ByteOrder) -> Self {
         let byte_order = if kind.itemsize() == 1 { ByteOrder::NATIVE } else { byte_order };
@@ -150,7 +161,7 @@ impl Dtype {
             return Ok(Self::new(*kind, byte_order));
         }
         let shown: String = text.chars().take(40).collect();
-        let known = || TABLE.map(|(_, name, _)| name).join(", ");
+        let known = || Self::NAMES.join(", ");
         match word.bytes().next() {
             Some(b'O') => Err(Error::unsupported(
                 "object arrays are pickles inside, and nothing is ever unpickled here",

@@ -40,6 +40,13 @@ pub(crate) fn other_than_uint16(sample: &[u8], len: u64) -> Option<&'static str>
         .or_else(|| is_plain_text(groups.as_flattened()).then_some("uint8"))
 }
 
+/// Whether a file of `len` bytes begins like numbers wider than uint16: what its first bytes tell, which are read anyway.
+pub(crate) fn begins_wider(head: &[u8], len: u64) -> bool {
+    let groups: &[[u8; 8]] = head.as_chunks().0;
+    wider(groups.iter().map(|group| halves(u64::from_le_bytes(*group))), len).is_some()
+        || wider(groups.iter().map(|group| halves(u64::from_be_bytes(*group))), len).is_some()
+}
+
 /// Text that is too short or too monotonous to be refused: letters, and what stands between words or lines. One token that
 /// is repeated can be two letters, several hardly: in a vocabulary of 50,257, one of 5 tokens is two such bytes.
 fn is_plain_text(sample: &[u8]) -> bool {

@@ -9,8 +9,8 @@ use super::unseen::Alike;
 use crate::door::{DTYPE, FORMAT, OFFSET, Words};
 use crate::error::{Error, Result};
 use crate::format::{
-    CUT, Dialect, Dtype, FOREIGN_HEAD_LEN, Foreign, Kind, Wanted, check_token, datatrove, is_token, little,
-    llmc, megatron, npy, shape_text, token_dtypes,
+    CUT, Dialect, Dtype, FOREIGN_HEAD_LEN, Foreign, Kind, Wanted, check_token, datatrove, guess, is_token,
+    little, llmc, megatron, npy, shape_text, token_dtypes,
 };
 use crate::store::{One, Storage};
 use std::ffi::OsStr;
@@ -109,6 +109,8 @@ pub(super) enum Sibling {
 pub(super) struct Seen {
     pub file: TokenFile,
     pub remark: Option<Remark>,
+    /// Whether uint16 is only our guess, and its first bytes are those of something wider.
+    pub begins_wider: bool,
 }
 
 /// Not wrong, but worth a word.
@@ -179,7 +181,7 @@ pub(super) fn presumed(candidate: &Candidate, like: &Seen, storage: &Storage) ->
         return None;
     }
     let file = TokenFile { path: path.clone(), index, tokens: bytes / width, len, ..like.clone() };
-    Some(Seen { file, remark: None })
+    Some(Seen { file, remark: None, begins_wider: false })
 }
 
 impl AsRef<Path> for Candidate {
@@ -309,7 +311,10 @@ impl Opened {
             (Some(kind), None) => return Err(kind.refused(self.path(), Wanted::Tokens)),
             (kind, _) => kind.map(Remark::Foreign),
         };
-        Ok(Seen { remark, ..self.raw(dialect, wish)? })
+        let begins_wider = wish.dtype.is_none()
+            && dialect == Dialect::NanoGpt
+            && guess::begins_wider(self.head(), self.len());
+        Ok(Seen { remark, begins_wider, ..self.raw(dialect, wish)? })
     }
 
     /// Which kind of file it is that has no tokens in it, as far as can be known.
@@ -365,7 +370,8 @@ impl Opened {
 
     fn seen(&self, dialect: Dialect, dtype: Dtype, offset: u64, tokens: u64) -> Seen {
         let (path, len) = (self.path().to_owned(), self.len());
-        Seen { file: TokenFile { path, index: None, dialect, dtype, offset, tokens, len }, remark: None }
+        let file = TokenFile { path, index: None, dialect, dtype, offset, tokens, len };
+        Seen { file, remark: None, begins_wider: false }
     }
 
     /// Bare tokens from the first byte to the last.

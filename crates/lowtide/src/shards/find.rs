@@ -127,29 +127,51 @@ fn count(seen: &[Seen]) -> Result<()> {
     }
 }
 
-/// Where uint16 is only our guess: whether a sample of the first file looks like something else.
+/// Where uint16 is only our guess: whether a sample of the first file looks like something else, or one of another file
+/// that begins so. One shard of another type among many would be read as noise.
 fn looks_other(seen: &[Seen], wish: &TokenWish) -> Result<Option<Words>> {
     let guessed = |seen: &&Seen| seen.file.dialect == Dialect::NanoGpt && seen.file.tokens > 0;
-    let Some(file) = seen.iter().find(guessed).map(|seen| &seen.file) else { return Ok(None) };
     if wish.dtype.is_some() {
         return Ok(None);
     }
+    let mut bare = seen.iter().filter(guessed);
+    let Some(first) = bare.next() else { return Ok(None) };
+    if let Some(dtype) = looks_like(&first.file, wish)? {
+        let but =
+            format!("{}: read as uint16, but a sample looks like {dtype}: say ", first.file.path.display());
+        return Ok(Some(
+            Words::from(but) + DTYPE.is(dtype) + ", or " + DTYPE.is("uint16") + " if it is that",
+        ));
+    }
+    let others: Vec<&Seen> = bare.filter(|seen| seen.begins_wider).collect();
+    let Some(other) = others.first() else { return Ok(None) };
+    let more =
+        if others.len() == 1 { String::new() } else { format!(" (and {} more like it)", others.len() - 1) };
+    Ok(looks_like(&other.file, wish)?.map(|dtype| {
+        let but = format!(
+            "{}: read as uint16, as {} is, but a sample looks like {dtype}{more}: leave it out, or say ",
+            other.file.path.display(),
+            first.file.path.display()
+        );
+        Words::from(but) + DTYPE.is("uint16") + " if it is that"
+    }))
+}
+
+/// The type that a sample of a file looks like, if not like uint16.
+fn looks_like(file: &TokenFile, wish: &TokenWish) -> Result<Option<&'static str>> {
     let source = One::open(&file.path, &wish.storage())?;
     let mut sample = Vec::new();
     for mut piece in detect::sample(&source)? {
         piece.truncate(piece.len() / 8 * 8);
         sample.append(&mut piece);
     }
-    Ok(guess::other_than_uint16(&sample, file.len).map(|dtype| {
-        let but = format!("{}: read as uint16, but a sample looks like {dtype}: say ", file.path.display());
-        Words::from(but) + DTYPE.is(dtype) + ", or " + DTYPE.is("uint16") + " if it is that"
-    }))
+    Ok(guess::other_than_uint16(&sample, file.len))
 }
 
 /// What is to be said about single files; where many are alike, the first speaks for them.
 fn remarks(seen: &[Seen]) -> Vec<Words> {
     let mut said: Vec<(&TokenFile, &Remark, usize)> = Vec::new();
-    for Seen { file, remark } in seen {
+    for Seen { file, remark, .. } in seen {
         let Some(remark) = remark else { continue };
         match said.iter_mut().find(|(_, known, _)| discriminant(*known) == discriminant(remark)) {
             Some((.., more)) => *more += 1,
@@ -181,6 +203,7 @@ mod tests {
                 len: 0,
             },
             remark: None,
+            begins_wider: false,
         };
         assert!(count(&[file(1 << 61), file((1 << 61) - 1)]).is_ok());
         assert!(count(&[file(1 << 61), file(1 << 61)]).is_err());
