@@ -125,3 +125,27 @@ def test_of_many_files_and_inside_the_budget(tmp_path):
     assert np.array_equal(np.max(a, axis=1), whole.max(axis=1))
     with pytest.raises(MemoryError, match="budget"):
         lowtide.open(tmp_path / "0.npy", budget=100).sum()
+
+
+def test_rows_that_do_not_fit_are_refused_before_they_are_read(tmp_path, python):
+    with open(tmp_path / "wide.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f4", "fortran_order": False, "shape": (4, 1 << 26)}
+        )
+        file.truncate(file.tell() + (4 << 28))  # a hole
+    code = """if True:
+        import re, sys, lowtide
+        peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) >> 10
+        a = lowtide.open(sys.argv[1], budget="4MiB")
+        a.astype("f8")[0, :2].mean()
+        before = peak()
+        for name in ("sum", "mean", "std", "max"):
+            try:
+                getattr(a, name)(axis=0)
+            except MemoryError as error:
+                assert "budget" in str(error)
+            else:
+                raise AssertionError(name)
+        print(peak() - before)
+    """
+    assert int(python(code, tmp_path / "wide.npy")) < 64, "MiB, of rows of 256"

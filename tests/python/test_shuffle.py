@@ -81,6 +81,15 @@ def test_several_arrays_by_the_same_permutation(rows, save, tmp_path):
     assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["labels.npy", "rows.npy"]
 
 
+@pytest.mark.parametrize("names", [["x", "none"], ["none", "x"]])
+def test_rows_without_bytes_take_nothing_from_those_beside_them(save, tmp_path, names):
+    x = np.arange(1, 5001, dtype="f8").reshape(-1, 5)
+    paths = {"x": save(x, "x.npy"), "none": save(np.zeros((1000, 0), "f4"), "none.npy")}
+    lowtide.shuffle([paths[name] for name in names], tmp_path / "out", seed=3, budget="4MiB")
+    np.testing.assert_array_equal(np.load(tmp_path / "out/x.npy"), expected(paths["x"], 3))
+    assert (tmp_path / "out/none.npy").read_bytes() == paths["none"].read_bytes()
+
+
 def test_raw_rows(tmp_path):
     raw = np.arange(30_000, dtype="<u2").reshape(-1, 3)
     (tmp_path / "raw.bin").write_bytes(b"header" + raw.tobytes())

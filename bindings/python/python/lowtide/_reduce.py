@@ -67,9 +67,16 @@ def chunks(array: Array) -> Iterator[Any]:
     """All rows, in pieces that stay in the cache. In Fortran order a chunk is a piece of every column."""
     row = max(1, array.nbytes // max(1, len(array)))
     rows = max(1, AT_ONCE // row)
-    if array.ndim > 1 and array[:2].flags.f_contiguous and not array[:2].flags.c_contiguous:
+    if is_fortran(array):
         rows = max(rows, min(len(array), array.budget.limit // 8 // row))
     yield from array.chunks(rows)
+
+
+def is_fortran(array: Array) -> bool:
+    """Whether elements come in Fortran order: asked of four of them, for a row may be larger than memory."""
+    axes = [axis for axis, size in enumerate(array.shape) if size > 1][:2]
+    few = array[tuple(slice(2 if axis in axes else 1) for axis in range(array.ndim))]
+    return bool(few.flags.f_contiguous and not few.flags.c_contiguous)
 
 
 def fold(array: Array, name: str) -> tuple[Any, ...] | None:

@@ -77,7 +77,7 @@ impl Plan {
         let batch = if most > whole { most / whole * whole } else { most };
         let work = Work { rows, steps: rows.div_ceil(batch), batch };
         let layout = Layout::new(work, &shares).ok_or_else(|| too_large(&shares))?;
-        let empty = rows == 0 || shares.iter().any(|share| share.row == 0);
+        let empty = rows == 0 || shares.iter().all(|share| share.row == 0);
         let (runs, buckets) = if empty { (0, 0) } else { (rows.div_ceil(layout.run_rows), work.steps) };
         let run_rows = layout.run_rows;
         let mut hash = blake3::Hasher::new();
@@ -481,6 +481,9 @@ fn edge(
     let (header, row) = (output.header.len() as u64, output.row as u64);
     let start = usize::try_from(from).unwrap_or(usize::MAX).min(output.header.len());
     let mut bytes = output.header[start..].to_vec();
+    if row == 0 {
+        return Ok(bytes);
+    }
     let skipped = from.saturating_sub(header);
     let first = skipped / row;
     let mut rows = vec![0; usize::try_from(begin - first).unwrap_or(0)];
@@ -579,6 +582,51 @@ mod tests {
                 sizes.len(),
                 "only the inputs are left"
             );
+        }
+    }
+
+    #[test]
+    fn rows_without_bytes_take_nothing_from_those_beside_them() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let mut shuffle = files(folder.path(), 30_000, &[24, 1], 2 << 20);
+        let alone = ShuffleFiles {
+            arrays: vec![shuffle.arrays[0].clone()],
+            outputs: vec![shuffle.outputs[0].clone()],
+            ..shuffle.clone()
+        };
+        alone.run(&mut |_| {}, &|| Ok(())).unwrap();
+        let want = taken(&alone).remove(0);
+        assert!(want.iter().any(|&byte| byte != 0));
+        let path = folder.path().join("none.npy");
+        let shape = [Some(30_000), Some(0)];
+        crate::write::WriteOptions::new()
+            .create(&path, "u1".parse().unwrap(), &shape)
+            .unwrap()
+            .close()
+            .unwrap();
+        let none = std::fs::read(&path).unwrap();
+        let budget = shuffle.arrays[0].budget().clone();
+        let open = || Options::new().cache(CacheWish::Drop).budget(budget.clone()).open(&path).unwrap();
+        shuffle.outputs[1].set_extension("npy");
+        for first in [0, 1] {
+            shuffle.arrays[1] = open();
+            shuffle.arrays.rotate_left(first);
+            shuffle.outputs.rotate_left(first);
+            shuffle.run(&mut |_| {}, &|| Ok(())).unwrap();
+            let mut made = taken(&shuffle);
+            made.rotate_right(first);
+            assert!(made[0] == want && made[1] == none, "on one machine, {first}");
+            let mut shared = Shared::begin(shuffle.clone()).unwrap();
+            while let Some(&unit) = shared.to_do().first() {
+                unit.work(&shuffle, &shared.described().unwrap(), &|| Ok(())).unwrap();
+                shared.done(unit).unwrap();
+            }
+            shared.finish().unwrap();
+            let mut made = taken(&shuffle);
+            made.rotate_right(first);
+            assert!(made[0] == want && made[1] == none, "in units, {first}");
+            shuffle.arrays.rotate_right(first);
+            shuffle.outputs.rotate_right(first);
         }
     }
 

@@ -89,7 +89,7 @@ impl<'f> Files<'f> {
             Some(state) => state,
             None => folder.begin(print, most)?,
         };
-        let (batch, empty) = (state.batch, rows == 0 || shares.iter().any(|share| share.row == 0));
+        let (batch, empty) = (state.batch, rows == 0 || shares.iter().all(|share| share.row == 0));
         let steps = Shard::ALONE.steps(rows, 0, batch, LastStep::Split)?;
         let work = Work { rows, steps: steps.count(), batch };
         let layout = Layout::new(work, &shares).ok_or_else(|| too_large(&shares))?;

@@ -285,6 +285,9 @@ impl Sorted {
         let lanes = self.lanes.iter().zip(&self.runs.files);
         for ((input, into), (lane, (file, starts))) in task.job.inputs.iter().zip(into).zip(lanes) {
             let row = input.rows.row_bytes();
+            if row == 0 {
+                continue; // there is nothing of it in the runs
+            }
             let bounce = bounce(input.budget().limit(), row as u64, file.align());
             let begins = starts.iter().zip(&self.taken).map(|(start, taken)| start + taken * row as u64);
             let pieces = begins.zip(bucket.counts.iter().copied());
