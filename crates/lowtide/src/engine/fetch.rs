@@ -14,7 +14,6 @@ use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::store::{Cost, How, Manner, Nature, Places, Read, Stop, sort};
-use crate::sys::crew;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -75,31 +74,28 @@ impl Fetch<'_> {
         let ask = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { (self.interrupt)() };
         let fetch = Fetch { interrupt: &ask, ..*self };
         let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-        crew::together(threads - 1, &|| {
-            let mut hand = Hand::new(&fetch, nature, cost, bytes >= FAR);
-            while let Some(mut part) = next() {
-                let part = part.as_mut();
-                sort(part);
-                let (done, result) = (part.len(), hand.fetch(part));
-                stop.fetch_or(result.is_err(), Ordering::Relaxed);
-                let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-                match result {
-                    Ok((requests, bytes)) => {
-                        answer.0 += done;
-                        answer.1 += requests;
-                        answer.2 += bytes;
-                    }
-                    // The first error that is not only another thread's stop.
-                    Err(error) if matches!(answer.3, Ok(()) | Err(Error::Interrupted)) => {
-                        answer.3 = Err(error);
-                    }
-                    Err(_) => {}
+        let hand = || Hand::new(&fetch, nature, cost, bytes >= FAR);
+        lane.together(threads, hand, |hand| {
+            let result = hand.call(next);
+            stop.fetch_or(result.is_err(), Ordering::Relaxed);
+            let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok(Some((reads, requests, bytes))) => {
+                    answer.0 += reads;
+                    answer.1 += requests;
+                    answer.2 += bytes;
                 }
-                if answer.3.is_err() {
-                    return;
+                Ok(None) => {
+                    lane.reached(hand.reach);
+                    return false;
                 }
+                // The first error that is not only another thread's stop.
+                Err(error) if matches!(answer.3, Ok(()) | Err(Error::Interrupted)) => {
+                    answer.3 = Err(error);
+                }
+                Err(_) => {}
             }
-            lane.reached(hand.reach);
+            answer.3.is_ok()
         });
         let (done, requests, bytes, answer) = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
         answer?;
@@ -128,12 +124,14 @@ impl Fetch<'_> {
     }
 }
 
-/// What one thread keeps from part to part.
-struct Hand<'f> {
+/// What one thread keeps from call to call.
+struct Hand<'f, P> {
     fetch: &'f Fetch<'f>,
     nature: Nature,
     cost: Cost,
     far: bool,
+    /// The part that it is at, how many of its reads are done, and the call that comes next.
+    part: Option<(P, usize, Vec<Extent>)>,
     /// Whether the disk was asked for the call that comes next.
     ahead: Asked,
     scratch: Option<Block>,
@@ -142,55 +140,62 @@ struct Hand<'f> {
     asked: Instant,
 }
 
-impl<'f> Hand<'f> {
+impl<'f, 'b, P: AsMut<[Read<'b>]>> Hand<'f, P> {
     fn new(fetch: &'f Fetch<'f>, nature: Nature, cost: Cost, far: bool) -> Self {
         let (reach, asked) = (fetch.lane.reach(), Instant::now());
-        Self { fetch, nature, cost, far, ahead: Asked::Now, scratch: None, reach, asked }
+        Self { fetch, nature, cost, far, part: None, ahead: Asked::Now, scratch: None, reach, asked }
     }
 
-    /// One part: sorted reads, call by call. Says how many requests and bytes that were.
-    fn fetch(&mut self, reads: &mut [Read<'_>]) -> Result<(usize, usize)> {
-        let (lane, mut cost) = (self.fetch.lane, self.cost);
-        let merges = |reads: &[Read<'_>]| {
-            extents(reads.iter().map(|r| r.offset..r.end()), cost).any(|e| e.is_merged())
+    /// Makes the next call, of the next part where the last one is done. Says how many reads, requests and bytes that
+    /// were; nothing where nothing is left.
+    fn call(&mut self, next: impl Fn() -> Option<P>) -> Result<Option<(usize, usize, usize)>> {
+        let (mut part, done, call) = match self.part.take() {
+            Some(part) => part,
+            None => match next() {
+                Some(part) => self.begin(part)?,
+                None => return Ok(None),
+            },
         };
-        if self.scratch.is_none()
-            && reads.len() > 1
-            && cost.request > 0.0
-            && (reads.len() > FEW || merges(reads))
+        let (lane, mut scratch) = (self.fetch.lane, self.scratch.take());
+        let rest = &mut part.as_mut()[done..];
+        let size = call.last().map_or(rest.len(), |last| last.reads.end);
+        let coming = self.next_call(&rest[size..], scratch.as_deref());
+        let started = lane.now();
+        let (requests, bytes) = (call.len(), call.iter().map(Extent::len).sum::<usize>());
+        self.fetch_call(scratch.as_deref_mut().unwrap_or_default(), rest, &call, &coming)?;
+        self.scratch = scratch;
+        self.part = (size < rest.len()).then_some((part, done + size, coming));
+        self.reach.took((requests, bytes), lane.now().saturating_sub(started));
+        if self.asked.elapsed() >= ASK {
+            (self.fetch.interrupt)()?;
+            self.asked = Instant::now();
+        }
+        Ok(Some((size, requests, bytes)))
+    }
+
+    /// A part: its reads are sorted, and its first call is planned.
+    fn begin(&mut self, mut part: P) -> Result<(P, usize, Vec<Extent>)> {
+        let (lane, cost, reads) = (self.fetch.lane, self.cost, part.as_mut());
+        sort(reads);
+        let merges = || extents(reads.iter().map(|r| r.offset..r.end()), cost).any(|e| e.is_merged());
+        if self.scratch.is_none() && reads.len() > 1 && cost.request > 0.0 && (reads.len() > FEW || merges())
         {
             self.scratch = scratch(self.fetch.budget, &self.nature, cost)?;
         }
-        if self.scratch.is_none() {
-            cost.request = 0.0; // nothing can be merged without a scratch
-        }
-        let mut scratch = self.scratch.take();
-        let room = scratch.as_deref().map_or(0, <[u8]>::len);
-        let (mut done, mut sum) = (0, (0, 0));
-        let mut call = next_call(&self.nature, reads, cost, self.reach.most(), room);
+        let call = self.next_call(reads, self.scratch.as_deref());
         let first = self.coming(&call);
         if !first.is_empty() {
             lane.read(&mut [], How { coming: &first, ..How::default() }, Asked::Now)?;
         }
         self.ahead = if first.is_empty() { Asked::Now } else { Asked::Ahead };
-        while done < reads.len() {
-            let rest = &mut reads[done..];
-            let size = call.last().map_or(rest.len(), |last| last.reads.end);
-            let next = next_call(&self.nature, &rest[size..], cost, self.reach.most(), room);
-            let started = lane.now();
-            let (requests, bytes) = (call.len(), call.iter().map(Extent::len).sum::<usize>());
-            sum = (sum.0 + requests, sum.1 + bytes);
-            self.fetch_call(scratch.as_deref_mut().unwrap_or_default(), rest, &call, &next)?;
-            done += size;
-            call = next;
-            self.reach.took((requests, bytes), lane.now().saturating_sub(started));
-            if self.asked.elapsed() >= ASK {
-                (self.fetch.interrupt)()?;
-                self.asked = Instant::now();
-            }
-        }
-        self.scratch = scratch;
-        Ok(sum)
+        Ok((part, 0, call))
+    }
+
+    /// The first call of these reads. Nothing can be merged without a scratch.
+    fn next_call(&self, reads: &[Read<'_>], scratch: Option<&[u8]>) -> Vec<Extent> {
+        let request = if scratch.is_some() { self.cost.request } else { 0.0 };
+        let (cost, room) = (Cost { request, ..self.cost }, scratch.map_or(0, <[u8]>::len));
+        next_call(&self.nature, reads, cost, self.reach.most(), room)
     }
 
     /// What the store is told of a call that comes next.

@@ -269,8 +269,14 @@ impl Reader {
         let (job, mixes) = (&*self.job, self.job.pass.mixes());
         let until = mixes.map_or(u64::MAX, |order| order.mix_range(from).end);
         let last = self.cursor.next + memory.len() as u64 - 1;
+        let waits = outlook.iter().any(|outlook| outlook.cost.waits);
+        let positions = Positions { job, next: self.cursor.next, part: from..until };
+        // Nobody has planned the first one. Its parts would be of unequal size, and what of one does not fit in a call
+        // would wait for the disk once more.
+        let whole = waits && job.steps.range(last).is_none_or(|range| range.end >= until);
+        let first = mixes.filter(|_| whole && self.planned.is_none()).and_then(|order| positions.plan(order));
+        let planned = self.planned.as_ref().or(first.as_ref());
         let mut read = || {
-            let positions = Positions { job, next: self.cursor.next, part: from..until };
             for (index, (input, outlook)) in job.inputs.iter().zip(outlook).enumerate() {
                 // Mapped pages count too: free slabs make way for them.
                 let _windows = input.budget().lease(outlook.windows);
@@ -278,11 +284,11 @@ impl Reader {
                 let stop = || input.data.stop(interrupt);
                 let (lane, budget, gap) = (&*outlook.lane, input.budget(), self.gap(input, outlook));
                 let fetch = Fetch { lane, budget, gap, interrupt: &stop };
-                positions.fill(input, &fetch, self.planned.as_ref(), out)?;
+                positions.fill(input, &fetch, planned, out)?;
             }
             Ok(())
         };
-        let Some(order) = mixes.filter(|_| outlook.iter().any(|outlook| outlook.cost.waits)) else {
+        let Some(order) = mixes.filter(|_| waits) else {
             return read().map(|()| (until, None));
         };
         let plan = || {

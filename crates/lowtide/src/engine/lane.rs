@@ -5,7 +5,7 @@ use super::tactics::Reach;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::store::{AsType, Casting, Cost, How, Nature, Read, Report, Store};
-use crate::sys::{self, Warmth};
+use crate::sys::{self, Warmth, crew};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -121,6 +121,34 @@ impl Lane {
 
     pub(crate) fn now(&self) -> Duration {
         self.clock.now()
+    }
+
+    /// Has something done by so many hands side by side, call by call, each until a call of its own says that nothing is
+    /// left. Where time is counted, each has its own: whoever is furthest behind makes the next call, so that what comes
+    /// of it does not depend on who comes first.
+    pub(crate) fn together<H>(
+        &self,
+        hands: usize,
+        hand: impl Fn() -> H + Sync,
+        call: impl Fn(&mut H) -> bool + Sync,
+    ) {
+        let Clock::Counted(clock) = &self.clock else {
+            return crew::together(hands - 1, &|| {
+                let mut hand = hand();
+                while call(&mut hand) {}
+            });
+        };
+        let mut end = clock.load(Ordering::Relaxed);
+        let mut hands: Vec<_> = (0..hands).map(|_| (end, hand())).collect();
+        while let Some(at) = (0..hands.len()).min_by_key(|&at| hands[at].0) {
+            clock.store(hands[at].0, Ordering::Relaxed);
+            let more = call(&mut hands[at].1);
+            hands[at].0 = clock.load(Ordering::Relaxed);
+            if !more {
+                end = end.max(hands.remove(at).0);
+            }
+        }
+        clock.store(end, Ordering::Relaxed);
     }
 
     /// How much to ask for at once, at first.

@@ -15,18 +15,20 @@ use crate::error::{Error, Result};
 use crate::options::{Access, Cache, CacheWish, Way, Wish};
 use crate::order::{LastStep, Shard};
 use crate::store::{Cost, How, Manner, Nature, Read, Report, Source, Store, window_for};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const PAGE: u64 = 4096;
-/// What one fault brings in.
-const AROUND: u64 = 128 << 10;
-/// What the kernel has read beyond the end of a stream: twice what it has where nobody said that it is one.
-const BEYOND: u64 = 256 << 10;
 /// Requests that a deep queue holds.
 const DEPTH: u64 = 64;
+/// Processors that copy side by side, and hands that read from memory.
+const CORES: usize = 2;
+/// Hands that wait for a disk: streams through the page cache or rings, and those of what is to be dropped, of which each
+/// makes one read at a time.
+const WAITING: (usize, usize) = (4, 16);
 
 /// What a disk is like.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub(super) struct Speed {
     pub(super) depth: u64,
     /// Whether a request that goes on where the last one ended finds the head in its place.
     pub(super) seeks: bool,
+    /// What the kernel reads around a fault. In a stream it asks for twice as much at a time.
+    pub(super) ahead: u64,
 }
 
 /// What goes wrong.
@@ -69,19 +73,44 @@ pub(super) struct Disk {
     calls: Arc<AtomicU64>,
     /// Where the last request ended.
     head: Arc<AtomicU64>,
-    /// Where the last stream ended.
-    streamed: Arc<AtomicU64>,
     /// Until when it has work.
     busy: Arc<AtomicU64>,
+    /// Until when its processors have.
+    worked: Arc<AtomicU64>,
+    /// Until when some hand is in the middle of a call.
+    called: Arc<AtomicU64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct PageCache {
-    pages: HashSet<u64>,
+    /// From when on each page is there, if the disk was asked for it.
+    there: Vec<Option<u64>>,
+    /// Those that are, in the order in which they came.
     oldest: VecDeque<u64>,
-    /// Pages that were asked for ahead of time, and when all of them will be there.
-    asked: HashSet<u64>,
-    there: u64,
+    /// Where streams ended, the one that was not used for longest first.
+    streams: Vec<u64>,
+}
+
+impl PageCache {
+    fn there(&self, page: u64) -> Option<u64> {
+        *self.there.get(usize::try_from(page).unwrap())?
+    }
+
+    fn set(&mut self, page: u64, there: Option<u64>) {
+        let at = usize::try_from(page).unwrap();
+        if at >= self.there.len() {
+            self.there.resize(at + 1, None);
+        }
+        self.there[at] = there;
+    }
+}
+
+/// What a call asks of a disk, and how long the disk needs if it does nothing else.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    requests: u64,
+    bytes: u64,
+    alone: u64,
 }
 
 /// The eight bytes at a multiple of eight.
@@ -119,9 +148,10 @@ fn fill(offset: u64, into: &mut [u8]) {
 impl Disk {
     pub(super) fn new(len: u64, speed: Speed, room: u64) -> Self {
         let (clock, cache, calls) = (Arc::default(), Arc::default(), Arc::default());
-        let (head, streamed, busy) = (Arc::default(), Arc::default(), Arc::default());
+        let (head, busy) = (Arc::default(), Arc::default());
+        let (worked, called) = (Arc::default(), Arc::default());
         let (faults, grain) = (Faults::default(), None);
-        Self { len, speed, room, faults, grain, clock, cache, calls, head, streamed, busy }
+        Self { len, speed, room, faults, grain, clock, cache, calls, head, busy, worked, called }
     }
 
     /// With so many tenths of the file in the page cache, in stretches of 256 KiB.
@@ -129,7 +159,7 @@ impl Disk {
         {
             let mut cache = self.cache.lock().unwrap();
             (0..self.len.div_ceil(PAGE)).filter(|page| page / 64 % 10 < tenths).for_each(|page| {
-                cache.pages.insert(page);
+                cache.set(page, Some(0));
                 cache.oldest.push_back(page);
             });
         }
@@ -143,35 +173,25 @@ impl Disk {
 
     /// The same disk, as it was before anybody read from it.
     pub(super) fn fresh(&self) -> Self {
-        let cache = self.cache.lock().unwrap();
-        let (pages, oldest) = (cache.pages.clone(), cache.oldest.clone());
-        let cache = PageCache { pages, oldest, ..PageCache::default() };
-        Self {
-            cache: Arc::new(Mutex::new(cache)),
-            clock: Arc::default(),
-            calls: Arc::default(),
-            head: Arc::default(),
-            streamed: Arc::default(),
-            busy: Arc::default(),
-            ..self.clone()
-        }
+        let Self { len, speed, room, .. } = *self;
+        let (faults, grain) = (self.faults.clone(), self.grain);
+        let cache = Arc::new(Mutex::new(self.cache.lock().unwrap().clone()));
+        Self { faults, grain, cache, ..Self::new(len, speed, room) }
     }
 
     pub(super) fn now(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
-    fn pass(&self, nanos: u64) {
-        self.clock.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    fn bring_in(&self, cache: &mut PageCache, page: u64) {
-        if cache.pages.insert(page) {
+    /// Brings in pages that are not there: they will be then.
+    fn bring_in(&self, cache: &mut PageCache, pages: &[u64], there: u64) {
+        for &page in pages {
+            cache.set(page, Some(there));
             cache.oldest.push_back(page);
-        }
-        while cache.pages.len() as u64 * PAGE > self.room {
-            let Some(oldest) = cache.oldest.pop_front() else { break };
-            cache.pages.remove(&oldest);
+            while cache.oldest.len() as u64 * PAGE > self.room {
+                let Some(oldest) = cache.oldest.pop_front() else { break };
+                cache.set(oldest, None);
+            }
         }
     }
 
@@ -182,29 +202,47 @@ impl Disk {
         !self.speed.seeks || !bytes.start.checked_sub(last).is_some_and(|gap| near.contains(&gap))
     }
 
-    /// Time for so many requests in flight, `depth` at a time.
-    fn transfer(&self, requests: u64, bytes: u64, depth: u64) -> u64 {
+    /// So many requests in flight, `depth` at a time.
+    fn work(&self, requests: u64, bytes: u64, depth: u64) -> Work {
         let Speed { latency, bandwidth, depth: most, .. } = self.speed;
         let together = depth.min(most).min(requests).max(1);
-        (requests * latency / together).max(latency * u64::from(requests > 0)).max(bytes * 1000 / bandwidth)
+        let alone = (requests * latency / together).max(latency * u64::from(requests > 0));
+        Work { requests, bytes, alone: alone.max(bytes * 1000 / bandwidth) }
     }
 
-    /// When they are done, if they are asked for now. It is one disk: what somebody asked for ahead of time takes its
-    /// share of the bandwidth and of the requests that it works on at once; only the answers are waited for together.
-    fn done(&self, requests: u64, bytes: u64, depth: u64) -> u64 {
-        let (now, Speed { latency, bandwidth, depth: most, .. }) = (self.now(), self.speed);
+    /// One request after the other. Where another hand is in the middle of a call, the head goes there between any two.
+    fn one_by_one(&self, requests: impl Iterator<Item = Range<u64>>) -> Work {
+        let shared = self.called.load(Ordering::Relaxed) > self.now();
+        requests.fold(Work::default(), |sum, bytes| {
+            let moves = self.moves(&bytes) || shared;
+            let one = self.work(moves.into(), bytes.end - bytes.start, 1);
+            let (requests, bytes) = (sum.requests + one.requests, sum.bytes + one.bytes);
+            Work { requests, bytes, alone: sum.alone + one.alone }
+        })
+    }
+
+    /// When it is done, if it is asked for now. It is one disk: whoever asks for something, ahead of time or side by side
+    /// with others, takes a share of the bandwidth and of the requests that it works on at once; only the answers are
+    /// waited for together.
+    fn done(&self, Work { requests, bytes, alone }: Work) -> u64 {
+        let (now, Speed { latency, bandwidth, depth, .. }) = (self.now(), self.speed);
         if requests == 0 && bytes == 0 {
             return now;
         }
-        let work = (requests * latency / most).max(bytes * 1000 / bandwidth);
+        let work = (requests * latency / depth).max(bytes * 1000 / bandwidth);
         let busy = self.busy.load(Ordering::Relaxed).max(now) + work;
         self.busy.store(busy, Ordering::Relaxed);
-        busy.max(now + self.transfer(requests, bytes, depth))
+        busy.max(now + alone)
     }
 
-    /// Waits for them.
-    fn wait(&self, requests: u64, bytes: u64, depth: u64) {
-        self.pass(self.done(requests, bytes, depth) - self.now());
+    /// Waits until then, and keeps a processor busy for so many nanoseconds: hands share processors as they share the disk.
+    fn pass(&self, until: u64, nanos: u64) {
+        let now = self.now();
+        let worked = self.worked.load(Ordering::Relaxed).max(now) + nanos / CORES as u64;
+        self.worked.store(worked, Ordering::Relaxed);
+        let end = worked.max(until.max(now) + nanos);
+        self.called.fetch_max(end, Ordering::Relaxed);
+        self.clock.store(end, Ordering::Relaxed);
     }
 }
 
@@ -249,87 +287,115 @@ impl Simulated {
 
     /// Reads through the page cache, `depth` misses at a time, each of whole pages.
     fn buffered(&self, reads: &[Read<'_>], depth: u64, touch: u64) -> Report {
-        let mut cache = self.disk.cache.lock().unwrap();
-        let (mut missed, mut moves, mut bytes, mut copied) = (0, 0, 0, 0);
+        const MINE: u64 = u64::MAX; // asked for by this very call
+        let (disk, now) = (&self.disk, self.disk.now());
+        let mut cache = disk.cache.lock().unwrap();
+        let (mut missed, mut until, mut copied) = (0, now, 0);
+        let (mut asked, mut brought) = (Vec::new(), Vec::new());
         for read in reads {
-            if pages(read).any(|page| cache.asked.contains(&page)) {
-                self.disk.pass(cache.there.saturating_sub(self.disk.now()));
-                cache.asked.clear();
-            }
-            let absent: Vec<u64> = pages(read).filter(|page| !cache.pages.contains(page)).collect();
-            missed += usize::from(!absent.is_empty());
-            moves += u64::from(!absent.is_empty() && self.disk.moves(&(read.offset..read.end())));
-            bytes += absent.len() as u64 * PAGE;
-            copied += read.into.len() as u64;
-            if self.cache == Cache::Keep {
-                for page in absent {
-                    self.disk.bring_in(&mut cache, page);
+            let (mut absent, mut waits) = (0, false);
+            for page in pages(read) {
+                match cache.there(page) {
+                    Some(MINE) => {}
+                    Some(there) => (waits, until) = (waits || there > now, until.max(there)),
+                    None => {
+                        absent += 1;
+                        if self.cache == Cache::Keep {
+                            cache.set(page, Some(MINE));
+                            brought.push(page);
+                        }
+                    }
                 }
             }
+            missed += usize::from(absent > 0 || waits);
+            copied += read.into.len() as u64;
+            if absent > 0 {
+                asked.push((read.offset, absent * PAGE));
+            }
         }
-        self.disk.wait(moves, bytes, depth);
-        self.disk.pass(reads.len() as u64 * touch + copied / 12);
+        let bytes = asked.iter().map(|(_, bytes)| bytes).sum();
+        let asked = asked.iter().map(|(offset, bytes)| *offset..offset + bytes);
+        let work = match depth {
+            1 => disk.one_by_one(asked),
+            _ => disk.work(asked.filter(|bytes| disk.moves(bytes)).count() as u64, bytes, depth),
+        };
+        let until = until.max(disk.done(work));
+        disk.bring_in(&mut cache, &brought, until);
+        disk.pass(until, reads.len() as u64 * touch + copied / 12);
         Report { looked: reads.len(), missed }
     }
 
     /// What is asked for ahead of time comes in while others are read, all of it in flight together.
     fn ask_for(&self, coming: &[Range<u64>]) {
         let mut cache = self.disk.cache.lock().unwrap();
-        let (mut moves, mut bytes) = (0, 0);
+        let (mut moves, mut all) = (0, Vec::new());
         for range in coming {
             let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-            let absent: Vec<u64> = pages.filter(|page| !cache.pages.contains(page)).collect();
-            moves += u64::from(!absent.is_empty() && self.disk.moves(range));
-            bytes += absent.len() as u64 * PAGE;
-            for page in absent {
-                self.disk.bring_in(&mut cache, page);
-                cache.asked.insert(page);
-            }
+            let before = all.len();
+            all.extend(pages.filter(|&page| cache.there(page).is_none()));
+            moves += u64::from(all.len() > before && self.disk.moves(range));
         }
-        cache.there = cache.there.max(self.disk.done(moves, bytes, DEPTH));
+        all.dedup();
+        let there = self.disk.done(self.disk.work(moves, all.len() as u64 * PAGE, DEPTH));
+        self.disk.bring_in(&mut cache, &all, there);
     }
 
-    /// Everything from the first read to the last, and from where the last stream ended if that was near.
+    /// Everything from the first read to the last, and from where a stream ended if that was near.
     fn stream(&self, reads: &[Read<'_>]) -> Report {
         let (Some(first), Some(last)) = (reads.first(), reads.last()) else { return Report::default() };
-        let mut cache = self.disk.cache.lock().unwrap();
-        let before = self.disk.streamed.swap(last.end(), Ordering::Relaxed);
-        let near = first.offset.checked_sub(before).is_some_and(|gap| gap <= BEYOND);
-        let start = if near { before / PAGE } else { pages(first).start };
-        let all: Vec<u64> = (start..pages(last).end).collect();
-        let absent: Vec<u64> = all.into_iter().filter(|page| !cache.pages.contains(page)).collect();
-        let bytes = absent.len() as u64 * PAGE;
-        let missed = if absent.is_empty() { 0 } else { reads.len() };
-        let moves = u64::from(missed > 0 && self.disk.moves(&(first.offset..last.end())));
-        for page in absent {
-            self.disk.bring_in(&mut cache, page);
+        let (disk, began) = (&self.disk, self.disk.now());
+        let mut cache = disk.cache.lock().unwrap();
+        let near = |&end: &u64| first.offset.checked_sub(end).is_some_and(|gap| gap <= 2 * disk.speed.ahead);
+        let continued = cache.streams.iter().position(near).map(|at| cache.streams.remove(at));
+        let start = continued.map_or(pages(first).start, |end| end / PAGE);
+        if cache.streams.len() == WAITING.0 {
+            cache.streams.remove(0);
         }
+        cache.streams.push(last.end());
+        let all = start..pages(last).end;
+        let until = all.clone().filter_map(|page| cache.there(page)).max().unwrap_or(0);
+        let absent: Vec<u64> = all.filter(|&page| cache.there(page).is_none()).collect();
+        let ahead = 2 * disk.speed.ahead;
+        let pieces = absent.chunks(usize::try_from(ahead / PAGE).unwrap());
+        let pieces = pieces.map(|pages| pages[0] * PAGE..(pages[0] + pages.len() as u64) * PAGE);
+        let until = until.max(disk.done(disk.one_by_one(pieces)));
+        disk.bring_in(&mut cache, &absent, until);
         let copied: u64 = reads.iter().map(|read| read.into.len() as u64).sum();
-        self.disk.wait(moves, bytes, 1);
-        self.disk.pass(copied / 12 + reads.len() as u64 * 300);
-        Report { looked: reads.len(), missed }
+        disk.pass(until, copied / 12 + reads.len() as u64 * 300);
+        let took = Duration::from_nanos(disk.now() - began);
+        Report::by_rate(reads.len(), last.end() - first.offset, took)
     }
 
     /// Faults, one after the other, each of which reads around itself.
     fn mapped(&self, reads: &[Read<'_>]) {
-        let mut cache = self.disk.cache.lock().unwrap();
-        let mut nanos = 0;
+        let disk = &self.disk;
+        let mut cache = disk.cache.lock().unwrap();
+        let (mut nanos, mut until, mut faults, mut brought) = (0, 0, Vec::new(), Vec::new());
         for read in reads {
             for page in pages(read) {
-                if cache.pages.contains(&page) {
-                    nanos += 100;
+                if let Some(there) = cache.there(page) {
+                    (nanos, until) = (nanos + 100, until.max(there));
                     continue;
                 }
-                let around = page / (AROUND / PAGE) * (AROUND / PAGE);
-                let moves = self.disk.moves(&(around * PAGE..around * PAGE + AROUND));
-                self.disk.wait(moves.into(), AROUND, 1);
+                let ahead = disk.speed.ahead / PAGE;
+                let around = page / ahead * ahead;
+                let around = around..(around + ahead).min(disk.len.div_ceil(PAGE));
                 nanos += 500;
-                let around = around..(around + AROUND / PAGE).min(self.disk.len.div_ceil(PAGE));
-                around.for_each(|page| self.disk.bring_in(&mut cache, page));
+                faults.push(around.start * PAGE..around.end * PAGE);
+                let absent = around.filter(|&page| cache.there(page).is_none());
+                let absent: Vec<u64> = absent.collect();
+                disk.bring_in(&mut cache, &absent, 0);
+                brought.extend(absent);
             }
             nanos += read.into.len() as u64 / 10;
         }
-        self.disk.pass(nanos);
+        let until = until.max(disk.done(disk.one_by_one(faults.into_iter())));
+        for page in brought {
+            if cache.there(page).is_some() {
+                cache.set(page, Some(until));
+            }
+        }
+        disk.pass(until, nanos);
     }
 }
 
@@ -342,9 +408,24 @@ impl Store for Simulated {
             Way::Read if self.warm => (Cost { request: 800.0, byte: 0.08, waits: false }, true),
             Way::Read | Way::Direct | Way::Range => (cold, true),
         };
-        // One thread: what others would do at once is in the model of the disk.
+        // What the real ones say of themselves, on a machine of so many cores.
         let (align, end) = (if self.way == Way::Direct { 512 } else { 1 }, self.disk.len);
-        Nature { learns, align, end, in_flight: 64, together: keeps, keeps, ..Nature::plain(prior, 1) }
+        let (waiting, in_flight) = match self.way {
+            Way::Map | Way::Remap | Way::Advise => (CORES, 0),
+            Way::Read if !keeps => (WAITING.1, 0),
+            Way::Read | Way::Direct | Way::Range => (WAITING.0, 64),
+        };
+        let hands = if self.way == Way::Direct { waiting } else { CORES };
+        Nature {
+            learns,
+            align,
+            end,
+            hands,
+            in_flight,
+            together: keeps,
+            keeps,
+            ..Nature::plain(prior, waiting)
+        }
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
@@ -365,15 +446,14 @@ impl Store for Simulated {
             }
             (Way::Read, Manner::Stream) => self.stream(reads),
             (Way::Read, Manner::Together) => self.buffered(reads, DEPTH, 1000),
-            // What is dropped has a thread for each read in flight.
-            (Way::Read, _) if self.cache == Cache::Drop => self.buffered(reads, 16, 1500),
+            (Way::Read, _) if self.cache == Cache::Drop => self.buffered(reads, 1, 1500),
             (Way::Read, _) => self.buffered(reads, 1, 800),
             (Way::Direct | Way::Range, _) => {
                 let moves =
                     reads.iter().filter(|read| self.disk.moves(&(read.offset..read.end()))).count() as u64;
                 let bytes: u64 = reads.iter().map(|read| read.into.len() as u64).sum();
-                self.disk.wait(moves, bytes, DEPTH);
-                self.disk.pass(reads.len() as u64 * 1000);
+                let until = self.disk.done(self.disk.work(moves, bytes, DEPTH));
+                self.disk.pass(until, reads.len() as u64 * 1000);
                 Report::default()
             }
         })
@@ -397,7 +477,7 @@ impl Supply for Disk {
     }
 
     fn cached(&self) -> Option<u64> {
-        Some(self.cache.lock().unwrap().pages.len() as u64 * PAGE)
+        Some(self.cache.lock().unwrap().oldest.len() as u64 * PAGE)
     }
 
     fn room(&self) -> u64 {
@@ -427,8 +507,13 @@ pub(super) struct Ask {
 }
 
 /// The bytes of a disk, opened.
-pub(super) fn opened(disk: &Disk, Ask { access, budget, .. }: Ask) -> Result<Arc<Data>> {
-    let wish = Wish { access, cache: CacheWish::Auto, budget: Some(Budget::new(budget)?) };
+pub(super) fn opened(disk: &Disk, ask: Ask) -> Result<Arc<Data>> {
+    opened_in(disk, ask.access, Budget::new(ask.budget)?)
+}
+
+/// The same inside a budget whose memory was used before: to touch new memory takes longer than all else here.
+pub(super) fn opened_in(disk: &Disk, access: Access, budget: Budget) -> Result<Arc<Data>> {
+    let wish = Wish { access, cache: CacheWish::Auto, budget: Some(budget) };
     Data::over(Box::new(disk.clone()), "simulated".into(), wish)
 }
 

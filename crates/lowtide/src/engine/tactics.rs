@@ -68,8 +68,10 @@ pub(crate) struct Reach {
 impl Reach {
     /// With so many requests every fetch begins, whatever those before it came to: others may be shorter, or cold.
     const FEW: usize = CALL.0 / 16;
-    /// Bytes shrink with the requests: sixteen threads of 32 MiB each took seconds on a busy machine.
-    pub(crate) const LEAST: usize = CALL.1 / 16;
+    /// Bytes shrink with the requests: sixteen threads of 32 MiB each took seconds on a busy machine. But a part of what a
+    /// disk is to have in flight at once is one call: with half of it, a disk that answers after 30 ms was waited for three
+    /// times where twice were enough.
+    pub(crate) const LEAST: usize = SCRATCH_COLD;
 
     /// Calls of so many bytes at first: as those before them came to.
     pub(crate) fn new(bytes: usize) -> Self {

@@ -2,19 +2,25 @@
 
 use super::*;
 use crate::engine::choose::Visit;
+use crate::engine::lane::Lane;
 use crate::engine::tuning::LARGE_ROW;
 use crate::order::{Blocks, Mix, Order, Permutation, Sequential};
+use std::collections::HashMap;
 
 const MIB: u64 = 1 << 20;
 const GO_ON: crate::Interrupt<'static> = &|| Ok(());
 
-/// From a stick to an object store.
+/// From a stick to an object store. They make as many requests a second as real ones do, however many hands ask: SATA at
+/// most 100,000, what comes after it 800,000. Filesystems over far stores read a megabyte ahead.
 const DISKS: [(&str, Speed); 5] = [
-    ("USB stick", Speed { latency: 1_000_000, bandwidth: 40, depth: 1, seeks: true }),
-    ("hard disk", Speed { latency: 8_000_000, bandwidth: 180, depth: 4, seeks: true }),
-    ("SATA SSD", Speed { latency: 100_000, bandwidth: 500, depth: 32, seeks: false }),
-    ("NVMe", Speed { latency: 80_000, bandwidth: 3_000, depth: 256, seeks: false }),
-    ("object store", Speed { latency: 30_000_000, bandwidth: 1_000, depth: 64, seeks: false }),
+    ("USB stick", Speed { latency: 1_000_000, bandwidth: 40, depth: 1, seeks: true, ahead: 128 << 10 }),
+    ("hard disk", Speed { latency: 8_000_000, bandwidth: 180, depth: 4, seeks: true, ahead: 128 << 10 }),
+    ("SATA SSD", Speed { latency: 100_000, bandwidth: 500, depth: 10, seeks: false, ahead: 128 << 10 }),
+    ("NVMe", Speed { latency: 80_000, bandwidth: 3_000, depth: 64, seeks: false, ahead: 128 << 10 }),
+    (
+        "object store",
+        Speed { latency: 30_000_000, bandwidth: 1_000, depth: 64, seeks: false, ahead: 1 << 20 },
+    ),
 ];
 
 fn order(visit: Visit, count: u64, seed: u64) -> Pass {
@@ -38,12 +44,13 @@ fn is_right(order: &dyn Order, positions: Range<u64>, row: usize, bytes: &[u8]) 
 
 /// Goes through everything; says how long that took, in simulated seconds, and by which ways. A shuffled pass of
 /// small rows brings a file in for the next one, so there are two of them.
-fn run(disk: &Disk, ask: Ask, visit: Visit) -> Result<(f64, Vec<Way>)> {
+fn run(disk: &Disk, ask: Ask, visit: Visit, budget: &Budget) -> Result<(f64, Vec<Way>)> {
     let began = disk.now();
     let mut ways = Vec::new();
     for epoch in 0..if visit == Visit::Shuffled && ask.row < LARGE_ROW { 2 } else { 1 } {
         let pass = order(visit, disk.len / ask.row as u64, epoch);
-        let mut ahead = chunks(disk, ask, pass.clone(), Shard::default())?.alone();
+        let data = opened_in(disk, ask.access, budget.clone())?;
+        let mut ahead = chunks_of(data, disk.len, ask, pass.clone(), Shard::default())?.alone();
         while let Some(positions) = ahead.job().steps.range(ahead.taken()) {
             let blocks = ahead.next(GO_ON).unwrap()?;
             assert!(is_right(pass.order(), positions, ask.row, &blocks[0]));
@@ -53,6 +60,38 @@ fn run(disk: &Disk, ask: Ask, visit: Visit) -> Result<(f64, Vec<Way>)> {
         }
     }
     Ok(((disk.now() - began) as f64 * 1e-9, ways))
+}
+
+/// Four hands wait for a far disk side by side: sixteen megabytes are there when it has answered once.
+#[test]
+fn hands_wait_together() {
+    let budget = Budget::new(256 * MIB).unwrap();
+    let ask = Ask { access: Access::Direct, budget: budget.limit(), row: 1 << 20, chunk: 1 };
+    let time = || run(&Disk::new(16 * MIB, DISKS[4].1, 64 * MIB), ask, Visit::Blocks, &budget).unwrap().0;
+    let first = time();
+    assert!((0.030..0.031).contains(&first), "{first}");
+    assert!((0..20).all(|_| time().to_bits() == first.to_bits()), "whoever comes first");
+}
+
+/// Who is furthest behind goes on, and the end is that of the last.
+#[test]
+fn hands_take_turns() {
+    let disk = Disk::new(MIB, DISKS[0].1, MIB);
+    let store = disk.open(Way::Read, Cache::Keep, &Budget::new(MIB).unwrap()).unwrap();
+    let (lane, clock) = (Lane::new(store, disk.clock()), &disk.clock);
+    let (left, begun) = (Mutex::new(vec![1, 4, 2, 2, 5, 3]), Mutex::new(Vec::new()));
+    lane.together(
+        2,
+        || (),
+        |()| {
+            let Some(nanos) = left.lock().unwrap().pop() else { return false };
+            begun.lock().unwrap().push((disk.now(), nanos));
+            clock.fetch_add(nanos, Ordering::Relaxed);
+            true
+        },
+    );
+    assert_eq!(begun.into_inner().unwrap(), [(0, 3), (0, 5), (3, 2), (5, 2), (5, 4), (7, 1)]);
+    assert_eq!(disk.now(), 9);
 }
 
 /// An epoch over a file that the kernel has taken out of memory since the last one takes as long as one over a file that
@@ -110,44 +149,35 @@ fn worlds() -> impl Iterator<Item = (String, Disk, Ask, Visit)> {
     })
 }
 
-/// Where it is less than 0.8, and how much less it may be.
-const KNOWN: [(&str, f64); 7] = [
-    // A disk that answers after 30 ms, and a pass that is over after seven or eight such waits. Real unbuffered reads share
-    // them among up to four rings, of which one is simulated; reads through the page cache are asked for ahead by it, too.
-    ("object store, 0/10 warm, room 4, rows of 2048, 4194304, Blocks", 0.65),
-    ("object store, 0/10 warm, room 4, rows of 2048, 33554432, Sequential", 0.7),
-    ("object store, 0/10 warm, room 4, rows of 2048, 4294967296, Sequential", 0.7),
-    ("object store, 0/10 warm, room 4, rows of 16384, 268435456, Sequential", 0.7),
-    ("object store, 0/10 warm, room 4, rows of 16384, 268435456, Blocks", 0.7),
-    ("object store, 0/10 warm, room 4, rows of 1048576, 33554432, Sequential", 0.7),
-    ("object store, 0/10 warm, room 4, rows of 1048576, 4294967296, Sequential", 0.7),
-];
-
-/// `auto` against the best of the ways that keep to the budget: all but one map, held.
+/// `auto` against the best of the ways that keep to the budget: all but one map, held. What is simulated of windows is the
+/// same for `remap` and `advise`.
 #[test]
 fn auto_is_never_far_from_the_best_way() {
+    const MANUAL: [Access; 3] = [Access::Advise, Access::Read, Access::Direct];
     let tried = AtomicU64::new(0);
-    let judge = |(what, disk, ask, visit): (String, Disk, Ask, Visit)| {
-        let (auto, ways) = match run(&disk.fresh(), ask, visit) {
+    let judge = |budgets: &mut HashMap<u64, Budget>, (what, disk, ask, visit): (String, Disk, Ask, Visit)| {
+        let budget = budgets.entry(ask.budget).or_insert_with(|| Budget::new(ask.budget).unwrap());
+        let (auto, ways) = match run(&disk.fresh(), ask, visit, budget) {
             // A mix that this budget cannot hold is refused before anything is read, in whatever way.
             Err(Error::Budget { .. }) => return None,
             answer => answer.unwrap(),
         };
-        let manual =
-            Access::MANUAL.into_iter().filter(|&access| access != Access::Map).filter_map(|access| {
-                let time = run(&disk.fresh(), Ask { access, ..ask }, visit).ok()?.0;
-                Some((time, access))
-            });
+        let manual = MANUAL.into_iter().filter_map(|access| {
+            let time = run(&disk.fresh(), Ask { access, ..ask }, visit, budget).ok()?.0;
+            Some((time, access))
+        });
         let (best, access) = manual.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
         tried.fetch_add(1, Ordering::Relaxed);
         let ratio = best / auto;
-        let floor = KNOWN.iter().find(|(known, _)| *known == what).map_or(0.8, |(_, floor)| *floor);
-        (ratio < floor).then(|| format!("{ratio:.2} of {access} ({best:.3} s), by {ways:?}: {what}"))
+        (ratio < 0.8).then(|| format!("{ratio:.2} of {access} ({best:.3} s), by {ways:?}: {what}"))
     };
     let worlds = Mutex::new(worlds());
     let next = || worlds.lock().unwrap().next();
     let worst: Vec<String> = std::thread::scope(|scope| {
-        let work = || std::iter::from_fn(next).filter_map(judge).collect::<Vec<_>>();
+        let work = || {
+            let mut budgets = HashMap::new();
+            std::iter::from_fn(next).filter_map(|world| judge(&mut budgets, world)).collect::<Vec<_>>()
+        };
         let threads: Vec<_> = (0..crate::sys::cores()).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
@@ -167,7 +197,8 @@ fn more_memory_is_never_slower() {
                 let mut disk = Disk::new(48 * MIB, speed, room * MIB);
                 disk.grain = Some(2048);
                 let ask = Ask { access: Access::Auto, budget: budget * MIB, row: 2048, chunk: 128 };
-                let (time, ways) = run(&disk, ask, Visit::Shuffled).unwrap();
+                let memory = Budget::new(ask.budget).unwrap();
+                let (time, ways) = run(&disk, ask, Visit::Shuffled, &memory).unwrap();
                 if time > before / 0.9 {
                     worst.push(format!(
                         "{name}, room {room}, {budget} MiB: {time:.3} s after {before:.3}, {ways:?}"
@@ -207,7 +238,8 @@ fn live(seed: u64) {
             let at = draw(len);
             at..at + 1 + draw(64)
         }),
-        one_in: (draw(3) == 0).then(|| 7 + draw(20)),
+        // A chunk takes up to 64 calls, by up to 16 hands.
+        one_in: (draw(3) == 0).then(|| 16 + draw(64)),
         cut: (draw(5) == 0).then(|| draw(len)),
         no_direct: access != Access::Direct && draw(4) == 0,
     };
