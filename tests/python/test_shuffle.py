@@ -1,5 +1,6 @@
 """``lowtide.shuffle`` and ``lowtide shuffle``: what ``shuffled(seed)`` gives, written down."""
 
+import contextlib
 import json
 import os
 import re
@@ -377,3 +378,26 @@ def test_what_a_small_budget_costs_is_said_beforehand(tmp_path, caplog):
     with caplog.at_level("WARNING", "lowtide"):
         lowtide.shuffle(path, out, budget="1MiB", overwrite=True)
     assert f"budget={found[3]} makes them long" in caplog.text
+
+
+def test_a_terminal_sees_a_line_that_goes_away_and_false_says_nothing(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(400_000 * 16, dtype="<f4").reshape(-1, 16))
+    for words, some in (("", True), (", progress=False", False)):
+        program = (
+            f"import lowtide; lowtide.shuffle({str(tmp_path / 'rows.npy')!r}, "
+            f"{str(tmp_path / 'out.npy')!r}, overwrite=True{words})"
+        )
+        ours, theirs = os.openpty()
+        running = subprocess.Popen([sys.executable, "-c", program], stderr=theirs)
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 65536):
+                said += piece
+        os.close(ours)
+        assert running.wait() == 0
+        lines = said.split(b"\r\x1b[K")
+        assert lines[0] == lines[-1] == b"", lines
+        assert any(re.match(rb"(sorting|writing) .*: \d+ % of 24.4 MiB", line) for line in lines) == some
+    with pytest.raises(TypeError, match="progress=3 cannot be called"):
+        lowtide.shuffle(tmp_path / "rows.npy", tmp_path / "out.npy", progress=3)

@@ -6,7 +6,7 @@ use crate::budget;
 use crate::dtype;
 use crate::error::{raise, unlocked};
 use crate::number::{Number, optional};
-use crate::progress;
+use crate::progress::{self, Facts, Told};
 use crate::storage;
 use lowtide::store::{Storage, is_url};
 use lowtide::write::Existing;
@@ -18,7 +18,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 /// Writes the rows of a file in shuffled order into another, inside a fixed amount of memory.
 ///
@@ -42,7 +42,7 @@ use std::sync::{Mutex, PoisonError};
 ///     overwrite: Replaces files that are there already, once the new ones are whole.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
 ///         `total` in bytes, what was written `before`, and how many `passes` there are; `step` is "sending"
-///         while files go to an object store.
+///         while files go to an object store. By default a line on the terminal; False for silence.
 ///     storage_options: How object stores are reached, those of the inputs and of the output, as for
 ///         `lowtide.open`.
 ///     work: A folder of this machine for files that go to an object store: twice the data. The system's for
@@ -81,11 +81,10 @@ pub fn shuffle<'py>(
     offset: Option<Number>,
     budget: Option<&Bound<'py, PyAny>>,
     overwrite: Flag,
-    progress: Option<Py<PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     storage_options: Option<&Bound<'py, PyAny>>,
     work: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    callable(py, progress.as_ref())?;
     let far = storage::far(storage_options, work)?;
     let storage = far.storage.clone();
     let overwrite = overwrite.parse("overwrite")?;
@@ -95,7 +94,7 @@ pub fn shuffle<'py>(
         progress::warn(py, &[lowtide_cli::shuffle::short_reads(&short, "budget=")]);
     }
     let to_store = shuffle.outputs.first().is_some_and(|output| is_url(output));
-    let made = told(py, progress.as_ref(), |tell, stop| {
+    let made = told(py, progress, |tell, stop| {
         if to_store { shuffle.run_far(&far, tell, stop) } else { shuffle.run(tell, stop) }
     })?;
     summary(py, made)
@@ -175,7 +174,8 @@ impl Asked<'_, '_> {
 ///     budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
 ///         smaller of 256 MiB and a quarter of the room.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-///         `total` in bytes, what was written `before`, and how many `passes` there are.
+///         `total` in bytes, what was written `before`, and how many `passes` there are. By default a line on
+///         the terminal; False for silence.
 ///     storage_options: How object stores are reached, those of the inputs and of the output, as for
 ///         `lowtide.open`.
 ///     work: A folder of this machine for files that go to an object store, as for `lowtide.shuffle`.
@@ -210,11 +210,10 @@ pub fn shuffle_documents<'py>(
     format: Option<Word>,
     end_of_text: Option<Number>,
     budget: Option<&Bound<'py, PyAny>>,
-    progress: Option<Py<PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     storage_options: Option<&Bound<'py, PyAny>>,
     work: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    callable(py, progress.as_ref())?;
     let far = storage::far(storage_options, work)?;
     let budget = match budget::argument(budget)? {
         Some(budget) => budget.limit(),
@@ -237,7 +236,7 @@ pub fn shuffle_documents<'py>(
     let (seed, epoch) = (seed.named(py, "seed", 0)?, epoch.named(py, "epoch", 0)?);
     let shuffle = ShuffleDocuments { names, options, seed, epoch, budget };
     let output = argument::path(output, "output")?;
-    let made = told(py, progress.as_ref(), |tell, stop| {
+    let made = told(py, progress, |tell, stop| {
         if is_url(&output) {
             shuffle.run_far(&output, &far, tell, stop)
         } else {
@@ -259,40 +258,19 @@ pub fn shuffle_documents<'py>(
     Ok(dict)
 }
 
-fn callable(py: Python<'_>, progress: Option<&Py<PyAny>>) -> PyResult<()> {
-    match progress {
-        Some(progress) if !progress.bind(py).is_callable() => {
-            Err(PyTypeError::new_err("progress= cannot be called\nhint: a function of a dict, or None"))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Runs `work`, which tells `progress` how far it is; what that raises ends the work.
 fn told<T: Send>(
     py: Python<'_>,
-    progress: Option<&Py<PyAny>>,
+    progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&mut dyn FnMut(Sorting), Interrupt<'_>) -> lowtide::Result<T> + Send,
 ) -> PyResult<T> {
-    let raised = Mutex::new(None);
+    let (told, began) = (Told::new(py, progress, "shuffling")?, Instant::now());
     let answer = unlocked(py, |interrupt| {
-        let stop = || match *raised.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(_) => Err(Error::Interrupted),
-            None => interrupt(),
-        };
-        let mut tell = |at: Sorting| {
-            let Some(progress) = progress else { return };
-            let called = Python::attach(|py| progress.call1(py, (facts(py, &at)?,)).map(|_| ()));
-            if let Err(error) = called {
-                *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-        };
+        let stop = || if told.has_raised() { Err(Error::Interrupted) } else { interrupt() };
+        let mut tell = |at: Sorting| told.tell(&lowtide_cli::shuffle::words(&at, began.elapsed()), &at);
         work(&mut tell, &stop)
     });
-    match raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => answer,
-    }
+    told.end(py).map_or(answer, Err)
 }
 
 /// What is read, and what is written.
@@ -316,17 +294,17 @@ fn names(inputs: &Bound<'_, PyAny>, output: PathBuf) -> PyResult<(Vec<PathBuf>, 
     Ok((inputs, outputs))
 }
 
-fn facts<'py>(py: Python<'py>, at: &Sorting) -> PyResult<Bound<'py, PyDict>> {
-    let facts = PyDict::new(py);
-    let step = match at.step {
-        SortStep::Runs => "runs",
-        SortStep::Rows => "rows",
-        SortStep::Sending => "sending",
-    };
-    facts.set_item("step", step)?;
-    facts.set_item("written", at.written)?;
-    facts.set_item("total", at.total)?;
-    facts.set_item("before", at.before)?;
-    facts.set_item("passes", at.passes)?;
-    Ok(facts)
+impl Facts for Sorting {
+    fn fill(&self, facts: &Bound<'_, PyDict>) -> PyResult<()> {
+        let step = match self.step {
+            SortStep::Runs => "runs",
+            SortStep::Rows => "rows",
+            SortStep::Sending => "sending",
+        };
+        facts.set_item("step", step)?;
+        facts.set_item("written", self.written)?;
+        facts.set_item("total", self.total)?;
+        facts.set_item("before", self.before)?;
+        facts.set_item("passes", self.passes)
+    }
 }

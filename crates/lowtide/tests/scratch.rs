@@ -92,5 +92,7 @@ fn rows_are_sorted_while_others_hold_the_budget() {
         assert!(held.len() > 500, "the budget was free: {} KiB", held.len());
         held.truncate(held.len() - left);
         assert!(taken(&mut found) == expected, "{left} KiB were left");
+        drop(held);
+        assert!(budget.lease(1 << 20).is_some(), "what is over, and still there, holds nothing");
     }
 }

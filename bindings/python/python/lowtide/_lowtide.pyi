@@ -2077,7 +2077,7 @@ def shuffle(
     offset: int | None = None,
     budget: _Size | Budget | None = None,
     overwrite: bool = False,
-    progress: Callable[[dict[str, Any]], object] | None = None,
+    progress: Callable[[dict[str, Any]], object] | Literal[False] | None = None,
     storage_options: _StorageOptions | None = None,
     work: _Path | None = None,
 ) -> dict[str, Any]:
@@ -2138,7 +2138,7 @@ def shuffle_documents(
     format: str | None = None,
     end_of_text: int | None = None,
     budget: _Size | Budget | None = None,
-    progress: Callable[[dict[str, Any]], object] | None = None,
+    progress: Callable[[dict[str, Any]], object] | Literal[False] | None = None,
     storage_options: _StorageOptions | None = None,
     work: _Path | None = None,
 ) -> dict[str, Any]:

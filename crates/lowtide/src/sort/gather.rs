@@ -130,7 +130,7 @@ impl Gather {
         let choice = Choice::certain(way, Cache::Drop, why);
         self.next += 1;
         if self.next == task.layout.buckets {
-            self.sorted = None; // its space is free as soon as nothing is left to read
+            (self.sorted, self.uncounted) = (None, None); // space is free as soon as nothing is left to read
         }
         Ok(Group { chunks, choice, took: began.elapsed() })
     }
