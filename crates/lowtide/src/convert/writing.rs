@@ -106,8 +106,8 @@ pub(super) fn side_by_side(
     let read = || sys::locked(&todo, Option::take).map_or(Ok(()), |read| read());
     scope(|scope| {
         let reading = Builder::new().name("lowtide-read".into()).spawn_scoped(scope, read);
-        let made = make();
-        made.and(reading.map_or_else(|_| read(), |reading| ended(reading, "reading")))
+        let answer = make();
+        answer.and(reading.map_or_else(|_| read(), |reading| ended(reading, "reading")))
     })
 }
 
