@@ -54,6 +54,10 @@ pub(super) struct Faults {
     pub(super) one_in: Option<u64>,
     /// The file ends here by the time that it is read.
     pub(super) cut: Option<u64>,
+    /// Another file is in its place by then.
+    pub(super) replaced: bool,
+    /// From which call on it is cut or replaced.
+    pub(super) from: u64,
     /// Unbuffered reads are refused: a sandbox, another filesystem.
     pub(super) no_direct: bool,
 }
@@ -262,8 +266,18 @@ struct Simulated {
 impl Simulated {
     /// What goes wrong now.
     fn fault(&self, reads: &[Read<'_>]) -> Result<()> {
-        let Faults { bad, one_in, cut, .. } = &self.disk.faults;
+        let Faults { bad, one_in, cut, replaced, from, .. } = &self.disk.faults;
         let call = self.disk.calls.fetch_add(1, Ordering::Relaxed);
+        if *replaced && call >= *from && !reads.is_empty() {
+            let (expected, found) = ("the file that was there before".into(), "another one".into());
+            return Err(Error::Format {
+                path: "simulated".into(),
+                offset: 0,
+                expected,
+                found,
+                hint: "".into(),
+            });
+        }
         let hit = |read: &&Read<'_>| {
             bad.as_ref().is_some_and(|bad| read.offset < bad.end && read.end() > bad.start)
         };
@@ -273,7 +287,7 @@ impl Simulated {
         if failed && !reads.is_empty() {
             return Err(Error::io("simulated".as_ref(), "read the file", std::io::Error::other("a fault")));
         }
-        let found = cut.unwrap_or(self.disk.len);
+        let found = cut.filter(|_| call >= *from).unwrap_or(self.disk.len);
         match reads.iter().find(|read| read.end() > found && !read.into.is_empty()) {
             Some(read) => Err(Error::Truncated {
                 path: "simulated".into(),

@@ -242,35 +242,46 @@ fn live(seed: u64) {
         one_in: (draw(3) == 0).then(|| 16 + draw(64)),
         cut: (draw(5) == 0).then(|| draw(len)),
         no_direct: access != Access::Direct && draw(4) == 0,
+        replaced: draw(10) == 0,
+        from: [0, draw(8), draw(80)][usize::try_from(draw(3)).unwrap()],
     };
     let pass = order(visit, count, seed);
     let ask = Ask { access, budget: 16 * MIB, row, chunk };
     let mut ahead = chunks(&disk, ask, pass.clone(), Shard::default()).unwrap();
+    if draw(4) == 0 {
+        ahead = ahead.alone(); // as where no thread can be started
+    }
     let steps = ahead.job().steps;
-    // Rows that can never be read.
-    let dead = |n: u64| {
-        let bytes = n * row as u64..(n + 1) * row as u64;
-        disk.faults.bad.as_ref().is_some_and(|bad| bytes.start < bad.end && bytes.end > bad.start)
-            || disk.faults.cut.is_some_and(|cut| bytes.end > cut)
+    let bytes = |n: u64| n * row as u64..(n + 1) * row as u64;
+    // Rows that can never be read, and those that cannot be read once the file is cut.
+    let bad = |n: &u64| {
+        let bad = disk.faults.bad.as_ref();
+        bad.is_some_and(|bad| bytes(*n).start < bad.end && bytes(*n).end > bad.start)
     };
+    let lost = |n: &u64| disk.faults.cut.is_some_and(|cut| bytes(*n).end > cut);
     let mut failures = 0;
     while let Some(positions) = steps.range(ahead.taken()) {
         let mut rows = vec![0; usize::try_from(positions.end - positions.start).unwrap()];
         pass.order().fill(positions.start, &mut rows);
-        let hopeless = rows.iter().any(|&n| dead(n));
+        let (bad, lost) = (rows.iter().any(bad), rows.iter().any(lost));
         match ahead.next(GO_ON).expect("there is more") {
             Ok(blocks) => {
-                assert!(!hopeless, "seed {seed}: a chunk came that cannot be read");
+                let before = disk.faults.from > 0;
+                assert!(!bad && (!lost || before), "seed {seed}: a chunk came that cannot be read");
                 assert!(is_right(pass.order(), positions, row, &blocks[0]), "seed {seed}: wrong rows");
                 failures = 0;
             }
             Err(Error::Io { .. } | Error::Truncated { .. }) => {
                 failures += 1;
-                if hopeless {
+                if bad || lost {
                     return; // its own error, and none of those behind it
                 }
                 assert!(disk.faults.one_in.is_some(), "seed {seed}: an error that is another chunk's");
                 assert!(failures < 50, "seed {seed}: never comes through");
+            }
+            Err(Error::Format { .. }) => {
+                assert!(disk.faults.replaced, "seed {seed}: it is the file that it was");
+                return;
             }
             Err(other) => panic!("seed {seed}: {other}"),
         }
