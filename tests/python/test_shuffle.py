@@ -398,6 +398,6 @@ def test_a_terminal_sees_a_line_that_goes_away_and_false_says_nothing(tmp_path):
         assert running.wait() == 0
         lines = said.split(b"\r\x1b[K")
         assert lines[0] == lines[-1] == b"", lines
-        assert any(re.match(rb"(sorting|writing) .*: \d+ % of 24.4 MiB", line) for line in lines) == some
+        assert any(re.match(rb"(sorting|writing) .*: \d+ % of 48.8 MiB", line) for line in lines) == some
     with pytest.raises(TypeError, match="progress=3 cannot be called"):
         lowtide.shuffle(tmp_path / "rows.npy", tmp_path / "out.npy", progress=3)

@@ -268,7 +268,8 @@ fn errors_say_what_to_do_in_the_words_of_the_command() {
             &["train.bin", "--dtype", "uint17"],
             2,
             "error: invalid value 'uint17' for '--dtype <DTYPE>': \"uint17\" is not a dtype\nhint: supported: bool, int8, int16, int32, int64, uint8, uint16, \
-             uint32, uint64, float16, float32, float64, bfloat16, complex64, complex128\n",
+             uint32, uint64, float16, float32, float64, bfloat16, complex64, complex128\n\n\
+             For more information, try '--help'.\n",
         ),
     ] {
         assert_eq!(error(folder, arguments, code), says);

@@ -2103,7 +2103,7 @@ def shuffle(
         overwrite: Replaces files that are there already, once the new ones are whole.
         progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
             `total` in bytes, what was written `before`, and how many `passes` there are; `step` is "sending"
-            while files go to an object store.
+            while files go to an object store. By default a line on the terminal; False for silence.
         storage_options: How object stores are reached, those of the inputs and of the output, as for
             `lowtide.open`.
         work: A folder of this machine for files that go to an object store: twice the data. The system's for
@@ -2162,7 +2162,8 @@ def shuffle_documents(
         budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
             smaller of 256 MiB and a quarter of the room.
         progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-            `total` in bytes, what was written `before`, and how many `passes` there are.
+            `total` in bytes, what was written `before`, and how many `passes` there are. By default a line on
+            the terminal; False for silence.
         storage_options: How object stores are reached, those of the inputs and of the output, as for
             `lowtide.open`.
         work: A folder of this machine for files that go to an object store, as for `lowtide.shuffle`.
