@@ -29,11 +29,14 @@ def cached(path) -> int:
 
 
 def forget(path) -> None:
-    """Drops a file from the page cache, and proves it."""
-    with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if cached(path) != 0:
-        raise RuntimeError(f"{path} is still in the page cache")
+    """Drops a file from the page cache, and proves it. A page that the kernel is just looking at stays for a moment."""
+    for _ in range(10):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if cached(path) == 0:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"{path} is still in the page cache")
 
 
 def warm(path) -> None:
