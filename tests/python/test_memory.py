@@ -138,25 +138,26 @@ def test_the_others_stay_within_the_budget(rows, take, access, budget, cold):
 # A cgroup with a hard limit
 
 
-def own_cgroup():
-    """The folder of our memory cgroup and the name of its limit, in v2 or v1; None where there is none."""
+def own_cgroup(controller="memory"):
+    """The folder of our cgroup and the name of its limit, in v2 or v1; None where there is none."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             root = Path("/sys/fs/cgroup") / path.lstrip("/")
-            if "memory" in (root / "cgroup.subtree_control").read_text().split() if root.is_dir() else ():
-                return root, "memory.max"
-        elif "memory" in controllers.split(","):
-            return Path("/sys/fs/cgroup/memory") / path.lstrip("/"), "memory.limit_in_bytes"
+            if controller in (root / "cgroup.subtree_control").read_text().split() if root.is_dir() else ():
+                return root, f"{controller}.max"
+        elif controller in controllers.split(","):
+            name = "limit_in_bytes" if controller == "memory" else "max"
+            return Path("/sys/fs/cgroup") / controller / path.lstrip("/"), f"{controller}.{name}"
     return None
 
 
 @contextlib.contextmanager
-def limited(limit):
-    """A cgroup below our own with a hard limit."""
-    own = own_cgroup()
+def limited(limit, controller="memory"):
+    """A cgroup below our own with a hard limit: of bytes, or with "pids" of processes and threads."""
+    own = own_cgroup(controller)
     if own is None:
-        pytest.skip("no memory controller for this process")
+        pytest.skip(f"no {controller} controller for this process")
     root, name = own
     group = root / f"lowtide-{uuid.uuid4().hex[:8]}"
     try:

@@ -1,43 +1,12 @@
 """Where the system has no threads left (`ulimit -u`, a container's pids), the caller does it all himself."""
 
-import contextlib
 import os
-import time
-import uuid
-from pathlib import Path
 
 import numpy as np
 import pytest
+from test_memory import limited
 
 import lowtide
-
-
-@contextlib.contextmanager
-def no_more_threads():
-    """A cgroup in which the process that joins it is the only one, and has one thread."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        number, controllers, path = line.split(":", 2)
-        root = Path("/sys/fs/cgroup") / path.lstrip("/")
-        if number != "0" and "pids" in controllers.split(","):
-            root = Path("/sys/fs/cgroup/pids") / path.lstrip("/")
-            break
-    group = root / f"lowtide-{uuid.uuid4().hex[:8]}"
-    try:
-        group.mkdir()
-        (group / "pids.max").write_text("1")
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        pytest.skip(f"no cgroup that counts processes can be made: {error}")
-    try:
-        yield group
-    finally:
-        for _ in range(50):  # until the kernel has buried the last process
-            try:
-                group.rmdir()
-                break
-            except OSError:
-                time.sleep(0.1)
 
 
 @pytest.fixture
@@ -45,7 +14,7 @@ def alone(python):
     """Runs code in a fresh interpreter that can start no thread, and gives what it printed."""
 
     def run(code, *args, **environment):
-        with no_more_threads() as group:
+        with limited(1, "pids") as group:
             # NumPy's own threads are not what is tried.
             code = f"""if True:
             import os, sys, numpy as np, lowtide, threading
