@@ -118,6 +118,7 @@ def test_writers_say_that_they_need_one(rows, alone, tmp_path):
                 try:
                     write()
                 except BlockingIOError as error:
+                    assert "ulimit -u" in str(error), error
                     print(str(error).partition(":")[0])
             with lowtide.create(folder + "/new.npy", "<f4", (None, 32)) as w:
                 w.extend(lowtide.open(folder + "/f.npy").chunks(500))

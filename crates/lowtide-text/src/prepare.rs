@@ -486,7 +486,7 @@ fn started<'scope, T: Send + 'scope>(
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<thread::ScopedJoinHandle<'scope, T>> {
     let thread = thread::Builder::new().name("lowtide-prepare".into()).spawn_scoped(scope, work);
-    thread.map_err(|e| Error::io(Path::new("lowtide-prepare"), "start a thread", e))
+    thread.map_err(|e| Error::no_thread(Path::new("lowtide-prepare"), "start a thread", e))
 }
 
 fn broke(what: &str) -> Error {

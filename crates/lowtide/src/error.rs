@@ -188,6 +188,13 @@ impl Error {
         Self::Io { path: path.to_owned(), what, source: source.into(), hint: Words::NONE }
     }
 
+    /// The system starts no thread that `what` cannot do without.
+    pub fn no_thread(path: &Path, what: &'static str, source: io::Error) -> Self {
+        let hint =
+            "the process may have no more threads: see ulimit -u, and the pids limit of the container or job";
+        Self::io(path, what, source).with_hint(hint)
+    }
+
     /// Whether the process, or the machine, has no descriptor left to open a file with.
     pub(crate) fn is_for_want_of_descriptors(&self) -> bool {
         matches!(self, Self::Io { source, .. }

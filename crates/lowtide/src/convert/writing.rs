@@ -91,7 +91,7 @@ pub(super) fn written(
     scope(|scope| {
         let write = move || writing.run(coming, &give_back, interrupt);
         let writing = Builder::new().name("lowtide-write".into()).spawn_scoped(scope, write);
-        let writing = writing.map_err(|e| Error::io(&path, "start a thread to write from", e))?;
+        let writing = writing.map_err(|e| Error::no_thread(&path, "start a thread to write from", e))?;
         let answer = make(Parts { parts, free }); // and no part comes any more
         ended(writing, "writing").and(answer)
     })

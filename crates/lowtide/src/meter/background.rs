@@ -53,9 +53,9 @@ impl Meter {
         let shared = Arc::new(Shared { sampler: Mutex::new(Some(sampler)), wake: Condvar::new() });
         let thread = std::thread::Builder::new().name("lowtide-meter".to_owned());
         let inside = Arc::clone(&shared);
-        let thread = thread
-            .spawn(move || watch(&inside))
-            .map_err(|source| Error::io("/proc/self".as_ref(), "start a thread to watch from", source))?;
+        let thread = thread.spawn(move || watch(&inside)).map_err(|source| {
+            Error::no_thread("/proc/self".as_ref(), "start a thread to watch from", source)
+        })?;
         Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
 

@@ -94,7 +94,7 @@ pub(super) fn wait<T: Send, F: Future<Output = Result<T>>>(
     // Somebody calls us from a runtime of his own, which lets nobody wait in its threads.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, here);
-        let thread = thread.map_err(|e| Error::io("lowtide-remote".as_ref(), "start a thread", e))?;
+        let thread = thread.map_err(|e| Error::no_thread("lowtide-remote".as_ref(), "start a thread", e))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
