@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -229,6 +230,40 @@ pub fn is_network(file: &impl AsFd) -> bool {
     // The type of this number has another sign on other architectures; all of these fit in 32 bits.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, clippy::cast_lossless)]
     rustix::fs::fstatfs(file).is_ok_and(|stat| TYPES.contains(&(stat.f_type as u64 & 0xFFFF_FFFF)))
+}
+
+/// So many bytes of a stretch in the page cache are strays: nobody reads it from there.
+const STRAY: u64 = 64 << 10;
+
+/// Has the kernel bring in what of a file lies around `offset`, as where a page is missing from a map for which huge pages
+/// are wanted: 4 MiB from a multiple of [`HUGE`] on, in folios of 2 MiB. Who goes on from there through the same descriptor
+/// finds such folios and read-ahead of that size all along, whatever the device's read_ahead_kb (Linux 6.13; before that the
+/// first folios).
+///
+/// # Errors
+/// Where this kernel cannot, or the file ends before `offset`: nothing is signalled, nothing stays mapped.
+pub fn begin_huge(file: &(impl AsFd + AsRawFd), offset: u64) -> io::Result<()> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    // With pages of 16 or 64 KiB, huge ones are 32 MiB and more.
+    if page() != 4096 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let (len, offset) = (page(), offset / HUGE * HUGE);
+    // Where a page is there already, of a header that was looked at, the kernel gives all of it up and brings in single
+    // pages. So a few of them are let go, and come again with the rest.
+    if cached_bytes(file, offset, 2 * HUGE).is_ok_and(|cached| (1..=STRAY).contains(&cached)) {
+        let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(2 * HUGE), rustix::fs::Advice::DontNeed);
+    }
+    // SAFETY: a map of one page at an address of the kernel's choice, which nobody looks at. To populate it is an error
+    // where touching it would be a signal. It is unmapped before anybody else learns of it.
+    unsafe {
+        let map =
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, offset)?;
+        let begun = rustix::mm::madvise(map, len, Advice::LinuxHugepage)
+            .and_then(|()| rustix::mm::madvise(map, len, Advice::LinuxPopulateRead));
+        let _ = rustix::mm::munmap(map, len);
+        Ok(begun?)
+    }
 }
 
 /// Takes the pages of a shared file mapping out of our address space; they come back when touched.

@@ -170,7 +170,10 @@ impl ReadStore {
             return self.read_one_by_one(self.source.file(), reads);
         };
         let began = Instant::now();
-        if begins && let Some(read) = reads.first_mut() {
+        if begins
+            && sys::begin_huge(&file, first).is_err()
+            && let Some(read) = reads.first_mut()
+        {
             let len = read.into.len().min(BEGINS);
             let start = read.offset..read.offset + len as u64;
             self.read_from(&file, &mut read.clip(&start), Ask::Nothing)?; // and again below: 16 KiB
@@ -315,5 +318,65 @@ mod tests {
             );
             assert!(out.iter().enumerate().all(|(i, out)| u32::from_le_bytes(*out) as usize == place(i)));
         }
+    }
+
+    /// Faults that touching every page of a file through a map takes, once a stream has brought it in.
+    #[cfg(target_arch = "x86_64")]
+    fn faults(of: &OneFile) -> i64 {
+        let (len, huge) = (usize::try_from(of.len()).unwrap(), usize::try_from(sys::HUGE).unwrap());
+        let usage = || {
+            // SAFETY: plain numbers, for which zeros are a value; the call fills them in.
+            unsafe {
+                let mut usage: libc::rusage = std::mem::zeroed();
+                libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+                usage.ru_minflt
+            }
+        };
+        use rustix::mm::{MapFlags, ProtFlags};
+        // SAFETY: new maps at addresses of the kernel's choice, the second inside the first; the file is not cut meanwhile.
+        unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let room =
+                rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + huge, ProtFlags::empty(), flags);
+            let at = room.unwrap().byte_add(room.unwrap().align_offset(huge));
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            let map: *mut u8 =
+                rustix::mm::mmap(at, len, ProtFlags::READ, flags, of.file(), 0).unwrap().cast();
+            let before = usage();
+            (0..len).step_by(4096).for_each(|at| _ = map.add(at).read_volatile());
+            let faults = usage() - before;
+            rustix::mm::munmap(room.unwrap(), len + huge).unwrap();
+            faults
+        }
+    }
+
+    /// A page of the header that was looked at before would have the kernel bring in single pages behind it.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_stream_brings_in_large_folios_whatever_was_looked_at_before() {
+        const LEN: usize = 16 << 20;
+        let brought_in = |looks: bool| {
+            let mut named = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            std::io::Write::write_all(&mut named, &vec![7; LEN]).unwrap();
+            named.as_file().sync_all().unwrap();
+            rustix::fs::fadvise(named.as_file(), 0, None, Advice::DontNeed).unwrap();
+            let source = Arc::new(OneFile::open(named.path()).unwrap());
+            if sys::cached_bytes(&*source, 0, LEN as u64).ok() != Some(0) {
+                return None; // a filesystem that lives in memory
+            }
+            let mut out = vec![0; LEN];
+            if looks {
+                source.read_exact(0, &mut out[..128]).unwrap();
+            }
+            let store = ReadStore::new(source.clone(), Cache::Keep);
+            for read in (Read { offset: 128, into: &mut out[128..] }).pieces(1 << 20) {
+                store.read(&mut [read], How { manner: Manner::Stream, ..How::default() }).unwrap();
+            }
+            assert!(out[128..].iter().all(|&byte| byte == 7));
+            Some(faults(&source))
+        };
+        let (Some(never), Some(looked)) = (brought_in(false), brought_in(true)) else { return };
+        // Where the kernel makes no large folios, or maps them piece by piece, there is nothing to lose.
+        assert!(looked <= 2 * never + 16, "{never} faults, and {looked} where the header was looked at");
     }
 }

@@ -3,7 +3,8 @@
 //! The kernel keeps its read-ahead by descriptor, and two threads on one would spoil it for each other. So every thread
 //! that brings a file in has a stream, and goes on with the one that has got to where it reads next. How the pages come
 //! is how they stay: the kernel begins with single pages and makes the folios of each further piece four times as large,
-//! as long as a stream goes on. Later passes, through a map above all, are glad of large ones.
+//! as long as a stream goes on. Later passes, through a map above all, are glad of large ones. So a stream begins with huge
+//! ones where it can: see [`sys::begin_huge`].
 
 use crate::store::OneFile;
 use crate::sys;
@@ -16,9 +17,9 @@ use std::sync::{Arc, Mutex, Weak};
 pub(super) const STREAMS: usize = 8;
 /// Reads that begin no further than this behind the end of a stream continue it.
 const CONTINUES: u64 = 4 << 20;
-/// A stream begins with a read of this size. The kernel's first piece follows from it, and its folios are the smallest:
-/// behind a first read of a megabyte, the first 14 MiB of each of 64 files came in small ones, and a shuffled pass through
-/// a map took twice as many faults and half as long again.
+/// Where a stream cannot begin with huge folios, it begins with a read of this size. The kernel's first piece follows from
+/// it, and its folios are the smallest: behind a first read of a megabyte, the first 14 MiB of each of 64 files came in
+/// small ones, and a shuffled pass through a map took twice as many faults and half as long again.
 pub(super) const BEGINS: usize = 16 << 10;
 
 /// A descriptor of its own for one thread that goes through a file, and where it has got to.
