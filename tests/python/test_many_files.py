@@ -284,3 +284,22 @@ def test_chunks_of_ranks_refuse_what_cannot_be(save):
     assert "rank" not in a.chunks(10).why
     both = lowtide.zip(a, a).chunks(10, rank=1, world_size=2, drop_last=True)
     assert np.array_equal(next(both)[0], np.arange(10, 20))
+
+
+@pytest.mark.parametrize("head", [0, 64, 100, 128, 4032])
+@pytest.mark.parametrize("files", [1, 3])
+def test_long_chunks_around_the_page_cache(tmp_path, head, files):
+    """Unbuffered, chunks of 2 MiB and more are read straight to memory that lies as they do in their files; ends are not."""
+    rows = np.random.default_rng(1).integers(0, 256, (20_011, 512), dtype="uint8")
+    paths = [tmp_path / f"{n}.bin" for n in range(files)]
+    for path, part in zip(paths, np.array_split(rows, files), strict=True):
+        path.write_bytes(bytes(head) + part.tobytes())
+    a = lowtide.open(paths, dtype="uint8", shape=(-1, 512), offset=head, access="direct")
+    for size in (4096, 5000, 20_011):
+        it, seen = a.chunks(size), 0
+        for chunk in it:
+            np.testing.assert_array_equal(chunk, rows[seen : seen + size])
+            assert chunk.ctypes.data % 64 == 0
+            seen += len(chunk)
+        assert seen == len(rows)
+        assert it.access == "direct"

@@ -17,6 +17,8 @@ use std::ptr::NonNull;
 
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
 const ALIGN: usize = 64;
+/// What the kernel's huge pages hold: 2 MiB.
+const HUGE: usize = 2 << 20;
 
 /// A piece of memory, always initialised (it begins as zeros).
 #[derive(Debug)]
@@ -46,6 +48,15 @@ impl Slab {
         // would be half as many.
         let step = (len.checked_next_power_of_two()? / 16).max(page);
         len.checked_next_multiple_of(step)
+    }
+
+    /// The same for bytes that begin so many behind the beginning of a page: with one page more.
+    fn class_at(len: usize, lead: usize) -> Option<usize> {
+        match lead {
+            0 => Self::class(len),
+            _ if lead >= sys::page() => None,
+            _ => Self::class(len.max(sys::page()))?.checked_add(sys::page()),
+        }
     }
 
     /// From a page on a slab is a mapping of its own: dropping it really gives the memory back to the system. The
@@ -85,7 +96,6 @@ impl Drop for Slab {
 /// Anonymous memory; from 2 MiB on aligned to it, so that the kernel can use huge pages: scattering
 /// small rows over a large look-ahead is bound by the TLB otherwise.
 fn map_anonymous(capacity: usize) -> Option<NonNull<u8>> {
-    const HUGE: usize = 2 << 20;
     let slack = if capacity >= HUGE { HUGE } else { 0 };
     let whole = capacity.checked_add(slack)?;
     // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
@@ -157,6 +167,8 @@ impl FreeSlabs {
 pub struct Block {
     /// `None` only while being dropped.
     slab: Option<Slab>,
+    /// Bytes of the slab before its own.
+    lead: usize,
     len: usize,
     budget: Budget,
     owner: Owner,
@@ -175,7 +187,12 @@ enum Owner {
 impl Block {
     /// A block for the caller, not counted. What it holds is unspecified (but initialised).
     pub fn for_caller(budget: &Budget, len: usize) -> Result<Self> {
-        let class = Slab::class(len).ok_or_else(|| out_of_memory(len))?;
+        Self::for_caller_at(budget, len, 0)
+    }
+
+    /// The same, `lead` bytes behind the beginning of a page: see [`lead`].
+    pub(crate) fn for_caller_at(budget: &Budget, len: usize, lead: usize) -> Result<Self> {
+        let class = Slab::class_at(len, lead).ok_or_else(|| out_of_memory(len))?;
         let recycled = budget.with(|state| {
             let slab = state.free.pop_newest(class)?;
             state.used -= slab.capacity as u64;
@@ -184,6 +201,7 @@ impl Block {
         let slab = recycled.or_else(|| Slab::new(class)).ok_or_else(|| out_of_memory(len))?;
         Ok(Self {
             slab: Some(slab),
+            lead,
             len,
             budget: budget.clone(),
             owner: Owner::Caller,
@@ -193,7 +211,12 @@ impl Block {
 
     /// A block of ours, counted; `None` where the budget has no room for it.
     pub fn counted(budget: &Budget, len: usize) -> Result<Option<Self>> {
-        let class = Slab::class(len).ok_or_else(|| out_of_memory(len))?;
+        Self::counted_at(budget, len, 0)
+    }
+
+    /// The same, `lead` bytes behind the beginning of a page: see [`lead`].
+    pub(crate) fn counted_at(budget: &Budget, len: usize, lead: usize) -> Result<Option<Self>> {
+        let class = Slab::class_at(len, lead).ok_or_else(|| out_of_memory(len))?;
         // A recycled slab is counted already: as a free one.
         let (recycled, fits) = budget.with(|state| match state.free.pop_newest(class) {
             Some(slab) => (Some(slab), true),
@@ -208,6 +231,7 @@ impl Block {
         };
         Ok(Some(Self {
             slab: Some(slab),
+            lead,
             len,
             budget: budget.clone(),
             owner: Owner::Budget,
@@ -245,7 +269,9 @@ impl Block {
 
     /// The first byte, for a foreign owner such as NumPy that keeps this block alive while it looks.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.slab.as_ref().map_or(NonNull::dangling(), |slab| slab.start).as_ptr()
+        // SAFETY: `class_at` has made room for the bytes before ours.
+        let start = |slab: &Slab| unsafe { slab.start.byte_add(self.lead) };
+        self.slab.as_ref().map_or(NonNull::dangling(), start).as_ptr()
     }
 }
 
@@ -293,6 +319,16 @@ impl DerefMut for Block {
     }
 }
 
+/// How far behind the beginning of a page a block begins whose bytes come from byte `offset` of a file: where they lie in
+/// their pages as they do in the file, an unbuffered read goes straight to them. (2.8 GB/s through a buffer, 4.0 without,
+/// where the disk gave 4.3: what is copied takes from what the disk can write to memory.) 0 where memory is not in huge
+/// pages, to which a virtual disk writes three times as fast as to others, or elements would not be aligned any more.
+pub(crate) fn lead(offset: u64, len: usize) -> usize {
+    let page = sys::page();
+    let lead = usize::try_from(offset % page as u64).unwrap_or(0);
+    if len >= HUGE && lead.is_multiple_of(ALIGN) { lead } else { 0 }
+}
+
 fn out_of_memory(len: usize) -> Error {
     Error::Memory { needs: len as u64 }
 }
@@ -331,6 +367,30 @@ mod tests {
         assert_eq!(budget.used(), 0);
         drop(held);
         assert_eq!(budget.used(), 3 << 20);
+    }
+
+    #[test]
+    fn a_block_lies_in_its_page_as_bytes_do_in_a_file() {
+        let budget = Budget::new(64 << 20).unwrap();
+        for (offset, len, expected) in [
+            (128, 2 << 20, 128),
+            ((7 << 20) + 64, 5 << 20, 64),
+            (100, 4 << 20, 0),
+            (128, (2 << 20) - 1, 0),
+            (1 << 30, 2 << 20, 0),
+        ] {
+            let lead = lead(offset, len);
+            assert_eq!(lead, expected, "{offset} {len}");
+            let before = budget.used();
+            let mut block = Block::counted_at(&budget, len, lead).unwrap().unwrap();
+            assert_eq!((block.len(), block.as_ptr().addr() % sys::page()), (len, lead));
+            block.fill(1);
+            assert!(budget.used() - before <= Block::cost(len) + sys::page() as u64);
+            let at = block.as_ptr();
+            drop(block);
+            assert_eq!(Block::counted_at(&budget, len, lead).unwrap().unwrap().as_ptr(), at, "used again");
+        }
+        assert!(Block::for_caller_at(&budget, 10, sys::page()).is_err());
     }
 
     /// What is counted is what the kernel gives, whatever its pages are.

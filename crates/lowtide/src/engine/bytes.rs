@@ -6,7 +6,7 @@
 use super::choose::{Choice, Facts, Visit};
 use super::lane::{Clock, Lane};
 use super::seen::Trial;
-use crate::budget::Budget;
+use crate::budget::{Budget, pool};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::{Access, Cache, CacheWish, Way, Wish};
@@ -172,6 +172,13 @@ impl Data {
     /// What time it is where the bytes are.
     pub(crate) fn clock(&self) -> Result<Clock> {
         Ok(self.opened()?.supply.clock())
+    }
+
+    /// How memory for so many bytes from `offset` on is best placed for unbuffered reads: see [`pool::lead`].
+    pub(super) fn lead(&self, offset: u64, len: usize) -> usize {
+        let opened = self.opened();
+        let place = opened.ok().and_then(|opened| Some(opened.supply.source()?.place(offset)));
+        place.map_or(0, |place| pool::lead(place, len))
     }
 
     /// What is known of two ways to small rows.

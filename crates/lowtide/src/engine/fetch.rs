@@ -31,17 +31,18 @@ pub(crate) struct Fetch<'a> {
 impl Fetch<'_> {
     /// Fulfils `reads`, with several threads where that is worth it. They are left in some other order.
     pub(crate) fn reads(&self, reads: &mut [Read<'_>]) -> Result<()> {
-        let piece = match self.lane.nature().extent {
-            Some(extent) => extent,
-            None if self.lane.cost().waits => PIECE,
-            None => PIECE_WARM,
-        };
-        if reads.iter().any(|r| r.into.len() > piece) {
-            // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
-            let mut pieces: Vec<_> = reads.iter_mut().flat_map(|read| read.again().pieces(piece)).collect();
-            return self.short(&mut pieces);
+        let extent = self.lane.nature().extent;
+        let piece = extent.unwrap_or(if self.lane.cost().waits { PIECE } else { PIECE_WARM });
+        if reads.iter().all(|r| r.into.len() <= piece) {
+            return self.short(reads);
         }
-        self.short(reads)
+        // Long reads in pieces: so that threads can share them, and so that they can be interrupted.
+        let reads = reads.iter_mut().map(Read::again);
+        let mut pieces: Vec<_> = match extent {
+            Some(extent) => reads.flat_map(|read| read.pieces(extent)).collect(),
+            None => reads.flat_map(|read| read.paged(piece)).collect(),
+        };
+        self.short(&mut pieces)
     }
 
     fn short(&self, reads: &mut [Read<'_>]) -> Result<()> {

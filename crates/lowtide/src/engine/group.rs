@@ -212,14 +212,14 @@ impl Reader {
         let wanted = self.look_ahead(outlook, from).min(self.job.steps.count() - next).min(most).max(1);
         self.cursor.ahead = wanted;
         for step in next + memory.len() as u64..next + wanted {
-            match self.blocks(step, wanted)? {
+            match self.blocks(step, wanted, outlook)? {
                 Some(blocks) => memory.push(blocks),
                 None => break,
             }
         }
         if memory.is_empty() {
             // Someone else holds the budget. One chunk is the caller's as soon as it is read: it needs none.
-            memory.extend(self.blocks(next, 1)?);
+            memory.extend(self.blocks(next, 1, outlook)?);
         }
         self.cursor.ahead = memory.len() as u64;
         Ok((memory, from))
@@ -245,16 +245,18 @@ impl Reader {
     }
 
     /// Memory for one step: counted while it waits, the caller's at once where nothing else is read ahead.
-    fn blocks(&self, step: u64, wanted: u64) -> Result<Option<Vec<Block>>> {
+    fn blocks(&self, step: u64, wanted: u64, outlook: &[Outlook]) -> Result<Option<Vec<Block>>> {
         let rows = self.job.step_rows(step) as u64;
-        let block = |input: &Input| {
+        let first = self.job.steps.range(step).map_or(0, |range| range.start);
+        let block = |(input, outlook): (&Input, &Outlook)| {
             let (budget, len) = (input.budget(), input.rows.bytes(rows));
+            let lead = if outlook.straight { input.data.lead(input.rows.offset(first), len) } else { 0 };
             match wanted {
-                1 => Some(Block::for_caller(budget, len)),
-                _ => Block::counted(budget, len).transpose(),
+                1 => Some(Block::for_caller_at(budget, len, lead)),
+                _ => Block::counted_at(budget, len, lead).transpose(),
             }
         };
-        self.job.inputs.iter().map(block).collect::<Option<_>>().transpose()
+        self.job.inputs.iter().zip(outlook).map(block).collect::<Option<_>>().transpose()
     }
 
     /// Fills the memory of the coming steps, from position `from` up to the one that is returned. While a disk is

@@ -9,8 +9,9 @@ use super::tactics::{Gap, threads};
 use super::tuning::{AHEAD_COLD, AHEAD_WARM, GROWTH, GROWTH_UNSORTED, LARGE_ROW, LEAST_SWEEP, SWEEPS};
 use crate::budget::pool::Block;
 use crate::error::Result;
-use crate::options::Cache;
+use crate::options::{Cache, Way};
 use crate::store::{Cost, WINDOWS, window_for};
+use crate::sys;
 use std::sync::Arc;
 
 /// How one input is read in a group: asked once, so that all of the group sees the same answer.
@@ -28,6 +29,8 @@ pub(super) struct Outlook {
     enough: Option<u64>,
     /// What of the budget is for chunks.
     room: u64,
+    /// Chunks are stretches of the file that come around the page cache: straight to their place, where they can.
+    pub(super) straight: bool,
     /// What planning a row takes; nothing where chunks are long reads in file order.
     plan: u64,
     /// What lies between rows, where it is not wanted.
@@ -50,15 +53,18 @@ impl Outlook {
         });
         let room = Shares::new(limit, windows, threads(&nature, cost, usize::MAX)).ahead;
         let brings_in = choice.cache == Cache::Keep && cost.waits;
-        let plan = if visit == Visit::Sequential && input.rows.is_dense() { 0 } else { PLAN_BYTES };
-        Ok(Self { choice, lane, cost, windows, brings_in, enough, room, plan, gap })
+        let runs = visit == Visit::Sequential && input.rows.is_dense();
+        let plan = if runs { 0 } else { PLAN_BYTES };
+        let straight = runs && choice.way == Way::Direct;
+        Ok(Self { choice, lane, cost, windows, brings_in, enough, room, straight, plan, gap })
     }
 
     /// How many chunks of so many rows to read at once, of `sharing` inputs that share one budget; while the caller
     /// works on one group and the next is being read, `groups` is two.
     pub(super) fn most(&self, input: &Input, rows: u64, groups: u64, sharing: u64) -> u64 {
         let room = (self.room / groups).min(input.budget().available().saturating_sub(self.windows));
-        let chunk = Block::cost(input.rows.bytes(rows)).saturating_add(rows * self.plan).max(1);
+        let lead = if self.straight { sys::page() as u64 } else { 0 };
+        let chunk = Block::cost(input.rows.bytes(rows)).saturating_add(rows * self.plan + lead).max(1);
         let most = room / sharing / chunk;
         match self.enough {
             Some(enough) => most.min(enough / chunk),

@@ -3,7 +3,7 @@
 //! In: reads in any order, each with its place in somebody's buffer. They are sorted by offset, and neighbours
 //! are merged while reading the gap between them is cheaper than one more request, by what requests cost.
 
-use super::tuning::{CAP, CAP_WARM, SCATTER, SCRATCH_WARM};
+use super::tuning::{CAP, CAP_WARM, LONG, SCATTER, SCRATCH_WARM, WHOLE};
 pub use crate::store::Extent;
 use crate::store::{Cost, Nature, Read, sort};
 use std::ops::Range;
@@ -150,8 +150,9 @@ pub(crate) fn next_call(
     let mut call = Vec::new();
     for mut extent in extents(rest.iter().map(|r| r.offset..r.end()), cost) {
         if extent.is_merged() {
-            // A disk reads whole sectors, and cutting them costs a copy.
-            let align = nature.align.max(1);
+            // A disk reads whole sectors, and cutting them costs a copy. To whole pages of memory it writes faster.
+            let long = nature.align > 1 && extent.len() >= LONG;
+            let align = if long { nature.align.max(WHOLE) } else { nature.align.max(1) };
             let whole = extent.bytes.start / align * align..extent.bytes.end.next_multiple_of(align);
             if whole.end <= nature.end && whole.end - whole.start <= SCRATCH_WARM as u64 {
                 extent.bytes = whole;

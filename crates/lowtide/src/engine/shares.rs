@@ -56,7 +56,7 @@ mod tests {
             prop_assert_eq!(mapped, windows, "windows are never planned smaller than they are");
             prop_assert_eq!(windows + uncounted + ahead + free, limit);
             // What reads them comes out of what is free: a scratch for each thread, a bounce buffer for each ring.
-            let rings = DirectStore::RINGS_AT_MOST;
+            let rings = DirectStore::rings(limit);
             let reading = scratch(limit, threads) as u64 * threads as u64
                 + DirectStore::bounce_share(limit) as u64 * rings as u64;
             prop_assert!(reading <= free, "{} of {}", reading, free);

@@ -49,6 +49,7 @@ pub use crate::options::{Access, Cache, Way};
 
 use crate::error::Result;
 use crate::interrupt::Interrupt;
+use crate::sys;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -69,6 +70,22 @@ impl<'a> Read<'a> {
     pub(crate) fn pieces(self, len: usize) -> impl Iterator<Item = Read<'a>> {
         let offsets = (self.offset..).step_by(len);
         self.into.chunks_mut(len).zip(offsets).map(|(into, offset)| Read { offset, into })
+    }
+
+    /// The same in pieces of about `len` bytes, which end where a page of memory does; what is left of less than a page
+    /// goes with the last. Memory that lies in its page as the bytes do in the
+    /// file's ([`lead`](crate::budget::pool::lead)) is cut where an unbuffered read needs no copy.
+    pub(crate) fn paged(self, len: usize) -> impl Iterator<Item = Read<'a>> {
+        let page = sys::page();
+        let (mut offset, mut rest) = (self.offset, self.into);
+        std::iter::from_fn(move || {
+            let cut = len.saturating_sub(rest.as_ptr().addr() % page).max(1);
+            let at = if rest.len() < cut.saturating_add(page) { rest.len() } else { cut };
+            let (into, others) = std::mem::take(&mut rest).split_at_mut(at);
+            let read = Read { offset, into };
+            (offset, rest) = (read.end(), others);
+            (at > 0).then_some(read)
+        })
     }
 
     /// One past the last byte.

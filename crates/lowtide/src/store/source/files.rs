@@ -96,6 +96,11 @@ impl Files {
         self.joined.len()
     }
 
+    /// Where a byte of the stream is in its own file.
+    pub(super) fn place(&self, at: u64) -> u64 {
+        self.joined.place(at)
+    }
+
     /// Whether the stream has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -41,6 +41,12 @@ impl Joined {
         self.ends.last().copied().unwrap_or(0)
     }
 
+    /// Where a byte of the stream is in its own file.
+    pub(super) fn place(&self, at: u64) -> u64 {
+        let one = at..at.saturating_add(1);
+        self.pieces(one).next().map_or(at, |(_, bytes)| bytes.start)
+    }
+
     /// Which pieces a range of the stream touches, and which bytes of their files that is.
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let (mut at, end) = (range.start, range.end.min(self.len()));

@@ -54,6 +54,14 @@ impl Source {
         self.len() == 0
     }
 
+    /// Where one of them is in its own file or object.
+    pub(crate) fn place(&self, at: u64) -> u64 {
+        match self {
+            Self::Files(files) => files.place(at),
+            Self::File(_) | Self::Objects(_) => at,
+        }
+    }
+
     /// About how many of them are in the page cache, where that can be known.
     pub fn cached(&self) -> Option<u64> {
         match self {

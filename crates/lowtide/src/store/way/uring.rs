@@ -117,7 +117,8 @@ impl Ring {
         let mut flight = Flight { ring: &mut self.queue, count: 0 };
         let (mut next, mut error) = (0, None);
         let copies = slot > SHORT && bounces;
-        let few = slot <= SHORT && pieces.len() <= FEW;
+        let longest = pieces.iter().map(|piece| piece.place().1).max().unwrap_or(0);
+        let few = longest <= SHORT && pieces.len() <= FEW;
         while error.is_none() && next < pieces.len() || flight.count > 0 {
             while error.is_none() && next < pieces.len() {
                 let Some(at) = free.pop() else { break };
@@ -212,8 +213,8 @@ impl Ring {
 /// The request for a piece: straight to its place, or into a slot of so many bytes of the buffer.
 fn request(piece: &mut Piece<'_>, place: *mut u8, slot: usize) -> io_uring::squeue::Entry {
     let (offset, len) = piece.place();
-    let len = u32::try_from(len.min(slot)).unwrap_or(u32::MAX);
-    let into = if piece.is_straight() { piece.read.into.as_mut_ptr() } else { place };
+    let (into, room) = if piece.is_straight() { (piece.read.into.as_mut_ptr(), len) } else { (place, slot) };
+    let len = u32::try_from(len.min(room)).unwrap_or(u32::MAX);
     opcode::Read::new(types::Fd(piece.file.as_raw_fd()), into, len).offset(offset).build()
 }
 
