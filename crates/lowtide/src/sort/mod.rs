@@ -9,6 +9,7 @@
 mod distribute;
 mod gather;
 mod next;
+mod pieces;
 pub(crate) mod plan;
 mod scratch;
 mod work;
