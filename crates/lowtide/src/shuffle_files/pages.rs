@@ -110,14 +110,16 @@ impl Sheet {
     }
 }
 
+/// Fills the places of some rows, one in each output.
+pub(super) type Make<'m> = dyn FnMut(&Range<u64>, &mut [&mut [u8]]) -> Result<()> + Send + 'm;
+
 /// Makes rows, stretch after stretch, each while the one before it is written. Two lists of sheets are taken in turns, a
-/// sheet for every output. `make` fills the places of a stretch, one in each output, and `written` is told of every row
-/// up to which all are in the files.
+/// sheet for every output. `written` is told of every row up to which all are in the files.
 pub(super) fn write(
     outputs: &[Output],
     [one, other]: [Vec<Sheet>; 2],
     stretches: impl Iterator<Item = Range<u64>>,
-    make: &mut (dyn FnMut(&Range<u64>, &mut [&mut [u8]]) -> Result<()> + Send),
+    make: &mut Make<'_>,
     written: &mut dyn FnMut(u64) -> Result<()>,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
@@ -134,7 +136,7 @@ pub(super) fn write(
         }
         let sheets = if coming.is_some() { free.pop() } else { None };
         let mut filling = sheets.zip(coming);
-        let fill = || {
+        let take = || {
             let Some((sheets, rows)) = &mut filling else { return Ok(()) };
             let count = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
             let places = sheets.iter_mut().zip(outputs);
@@ -146,7 +148,7 @@ pub(super) fn write(
             let mut sheets = full.iter().flat_map(|(sheets, _)| sheets).zip(outputs);
             sheets.try_for_each(|(sheet, output)| sheet.write(output, interrupt))
         };
-        let (filled, on_disk) = crew::both(fill, put);
+        let (filled, on_disk) = crew::both(take, put);
         on_disk.unwrap_or(Err(Error::Interrupted))?;
         if let Some((_, end)) = &full {
             written(*end)?;

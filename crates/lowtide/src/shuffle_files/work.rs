@@ -263,7 +263,7 @@ fn can_go_on(state: &State, planned: &Planned, shares: &[Share], rows: u64) -> b
     let counted = || state.each <= most_merged(limit, rows.div_ceil(state.batch));
     // Runs that are yet to be made may be longer than those that there are.
     let numbered =
-        || state.each.checked_mul(planned.run_rows).is_some_and(|rows| rows <= u64::from(u32::MAX));
+        || state.each.checked_mul(planned.run_rows).is_some_and(|rows| u32::try_from(rows).is_ok());
     state.batch <= planned.batch && (state.each == 1 || counted() && numbered())
 }
 
@@ -279,7 +279,7 @@ fn needs(state: &State, rows: u64, row: usize, header: usize) -> (u64, u64) {
 
 /// Takes the space for all of it, and takes up the runs that there are. Gives them, and files for merged ones.
 fn reserve(folder: &Folder, task: &Task, outputs: &[Output], state: &State) -> Result<(Runs, Vec<Output>)> {
-    let (rows, merges) = (task.order.len(), state.passes() > 2);
+    let (rows, in_three) = (task.order.len(), state.passes() > 2);
     let runs = task.layout.runs(rows) + state.first.len() as u64 + 1;
     let named = |what: &str, whose| {
         let named = |index| Scratch::named(&folder.file(index, what), whose);
@@ -291,14 +291,14 @@ fn reserve(folder: &Folder, task: &Task, outputs: &[Output], state: &State) -> R
         let runs = space(rows, output.row as u64, runs, file.align());
         let new = output.len(rows).next_multiple_of(output.file.align());
         let merged = (rows * output.row as u64).next_multiple_of(file.align());
-        let (other, new) = if merges { (merged, new.max(runs)) } else { (runs, new) };
+        let (other, new) = if in_three { (merged, new.max(runs)) } else { (runs, new) };
         sizes.extend([(file, other), (&output.file, new)]);
     }
     let missing = sizes.iter().map(|(file, size)| size.saturating_sub(file.held())).sum();
     has_room(folder.path(), missing)?;
     sizes.into_iter().try_for_each(|(file, size)| file.reserve(size))?;
     let row_bytes: Vec<usize> = outputs.iter().map(|output| output.row).collect();
-    let (first, merged) = if merges {
+    let (first, merged) = if in_three {
         let merged = files.into_iter().zip(&row_bytes);
         let merged = merged.map(|(file, &row)| Output { align: file.align(), file, header: Vec::new(), row });
         (named("new", Whose::Everybodys)?, merged.collect())

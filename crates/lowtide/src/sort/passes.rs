@@ -109,7 +109,7 @@ mod tests {
             prop_assert!(each >= 1 && each <= runs.max(1));
             if each > 1 {
                 prop_assert!(each <= most_merged(limit, work.steps));
-                prop_assert!(each.checked_mul(layout.run_rows).unwrap() <= u64::from(u32::MAX));
+                prop_assert!(u32::try_from(each.checked_mul(layout.run_rows).unwrap()).is_ok());
                 prop_assert!(runs.div_ceil(each) + each < runs + 1, "{each} of {runs}");
             }
         }

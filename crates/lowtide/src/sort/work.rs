@@ -213,7 +213,7 @@ impl State {
         let ends = begins.clone().skip(1).chain([self.next]);
         begins
             .zip(ends)
-            .all(|(begin, end)| end.checked_sub(begin).is_some_and(|rows| rows <= u64::from(u32::MAX)))
+            .all(|(begin, end)| end.checked_sub(begin).is_some_and(|rows| u32::try_from(rows).is_ok()))
     }
 }
 

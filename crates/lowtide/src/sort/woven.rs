@@ -109,7 +109,9 @@ mod tests {
             want.sort_by_key(|&row| buckets[row]);
             let mut counts = vec![0_u32; runs.len() * BUCKETS];
             for (run, rows) in runs.iter().enumerate() {
-                rows.iter().for_each(|&row| counts[run * BUCKETS + buckets[row]] += 1);
+                for &row in rows {
+                    counts[run * BUCKETS + buckets[row]] += 1;
+                }
             }
             prop_assert_eq!(add_up(&mut counts, BUCKETS), buckets.len() as u64);
             let woven = Woven::new(&counts, BUCKETS);
