@@ -169,7 +169,8 @@ def stopped(rows, out, when="rows"):
     return work
 
 
-def test_stopped_again_and_again_it_goes_on_from_where_it_was(rows, tmp_path):
+@pytest.mark.parametrize(("budget", "passes"), [("2MiB", 2), ("1MiB", 3)])
+def test_stopped_again_and_again_it_goes_on_from_where_it_was(rows, tmp_path, budget, passes):
     out, rng, before = tmp_path / "out.npy", np.random.default_rng(0), [0]
 
     def after(calls):
@@ -178,16 +179,15 @@ def test_stopped_again_and_again_it_goes_on_from_where_it_was(rows, tmp_path):
 
     while not out.exists():
         try:
-            made = lowtide.shuffle(rows, out, seed=1, budget="2MiB", progress=after(int(rng.integers(2, 9))))
+            made = lowtide.shuffle(rows, out, seed=1, budget=budget, progress=after(int(rng.integers(2, 9))))
             before.append(made["written_before"])
         except StopIteration:
             state = json.loads((tmp_path / ".out.npy.shuffling/state.json").read_text())
-            before.append((state["next"] + state["buckets"] * state["batch"]) * 400)
+            before.append((state["next"] + state["merged"] + state["buckets"] * state["batch"]) * 400)
     assert before == sorted(before)
-    first = [n for n in before if 0 < n < ROWS * 400]
-    second = [n for n in before if ROWS * 400 < n < 2 * ROWS * 400]
-    assert len(first) > 2, "in the first pass"
-    assert len(second) > 2, "in the second"
+    for number in range(passes):
+        part = [n for n in before if 0 < n - number * ROWS * 400 < ROWS * 400]
+        assert len(part) > 2, f"in pass {number + 1} of {passes}"
     np.testing.assert_array_equal(np.load(out), expected(rows, 1))
 
 
@@ -276,7 +276,7 @@ def test_a_small_budget_is_spoken_of_where_it_is_the_reason(save, tmp_path):
     save(np.zeros((1 << 20, 2), "f4"), "large.npy")
     for name, budget, said in [("little.npy", "256MiB", False), ("large.npy", "1MiB", True)]:
         done = run(name, f"new-{name}", "--budget", budget, cwd=tmp_path, check=True)
-        assert ("in this budget, the second pass" in done.stdout) == said, done
+        assert ("in this budget, " in done.stdout) == said, done
 
 
 def test_many_files_as_one(save, tmp_path):
@@ -302,9 +302,11 @@ def test_the_replaced_file_stays_until_the_end_and_its_permissions_are_kept(rows
         lowtide.shuffle(rows, "/dev/null", overwrite=True)
 
 
-@pytest.mark.parametrize("width", [16, pytest.param(5000, marks=pytest.mark.heavy)])
-def test_memory_stays_within_the_budget(tmp_path, save, width, peak):
-    budget = 8 << 20
+@pytest.mark.parametrize(
+    ("width", "budget"),
+    [(16, 8 << 20), (16, 2 << 20), pytest.param(5000, 8 << 20, marks=pytest.mark.heavy)],
+)
+def test_memory_stays_within_the_budget(tmp_path, save, width, budget, peak):
     small = save(np.zeros((10, width), "u1"), "small.npy")
     large = save(np.ones(((48 << 20) // width, width), "u1"), "large.npy")
     base = peak([COMMAND, "shuffle", small, tmp_path / "a.npy", "--budget", "1MiB"])
@@ -317,15 +319,16 @@ def test_memory_stays_within_the_budget(tmp_path, save, width, peak):
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.heavy)])
-def test_killed_and_run_again_it_goes_on(rows, tmp_path, kills):
+@pytest.mark.parametrize("budget", ["2MiB", "1MiB"])  # two passes, and three
+def test_killed_and_run_again_it_goes_on(rows, tmp_path, kills, budget):
     whole = tmp_path / "whole.npy"
     began = time.monotonic()
-    assert run(rows, whole, "--seed", 7, "--budget", "2MiB").returncode == 0
+    assert run(rows, whole, "--seed", 7, "--budget", budget).returncode == 0
     took = time.monotonic() - began
     out, rng, runs = tmp_path / "out.npy", np.random.default_rng(0), 0
     for _ in range(kills):
         child = subprocess.Popen(
-            [COMMAND, "shuffle", rows, out, "--seed", "7", "--budget", "2MiB", "--quiet"]
+            [COMMAND, "shuffle", rows, out, "--seed", "7", "--budget", budget, "--quiet"]
         )
         time.sleep(rng.uniform(0, took))
         child.send_signal(signal.SIGKILL)
@@ -335,7 +338,7 @@ def test_killed_and_run_again_it_goes_on(rows, tmp_path, kills):
             out.unlink()
     assert runs
     if not out.exists():
-        done = run(rows, out, "--seed", 7, "--budget", "2MiB")
+        done = run(rows, out, "--seed", 7, "--budget", budget)
         assert done.returncode == 0, done.stderr
     assert out.read_bytes() == whole.read_bytes()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.npy", "rows.npy", "whole.npy"]
@@ -369,15 +372,46 @@ def test_a_full_disk_is_an_error_beforehand(rows, tmp_path):
 def test_what_a_small_budget_costs_is_said_beforehand(tmp_path, caplog):
     path, out = tmp_path / "in.npy", tmp_path / "out.npy"
     np.save(path, np.arange(400_000 * 16, dtype="i4").reshape(-1, 16))
-    said = " ".join(run(path, out, "--budget", "1MiB").stdout.split())
-    found = re.search(r"about ([\d,]+) reads of ([\d.]+ \w+); --budget (\w+) makes them long", said)
-    assert found, said
-    assert int(found[1].replace(",", "")) > 5_000
-    assert "second pass" not in run(path, out, "--budget", found[3], "--overwrite").stdout
-    assert "second pass" not in run(path, out, "--budget", "1MiB", "--overwrite", "--quiet").stdout
-    with caplog.at_level("WARNING", "lowtide"):
-        lowtide.shuffle(path, out, budget="1MiB", overwrite=True)
-    assert f"budget={found[3]} makes them long" in caplog.text
+
+    def said(budget, *more):
+        done = run(path, out, "--budget", budget, "--overwrite", *more)
+        assert done.returncode == 0, done.stderr
+        np.testing.assert_array_equal(np.load(out), want)
+        return " ".join(done.stdout.split())
+
+    want = expected(path, 0)
+    third = re.search(r"read and written three times, .*; with --budget (\w+), twice is enough", said("1MiB"))
+    short = re.search(
+        r"the second pass makes about ([\d,]+) reads of ([\d.]+ \w+); --budget (\w+) makes them long",
+        said(third[1]),
+    )
+    assert int(short[1].replace(",", "")) > 500
+    assert "in this budget" not in said(short[3])
+    assert "in this budget" not in said("1MiB", "--quiet")
+    for budget, words in [
+        ("1MiB", f"with budget={third[1]}, twice is enough"),
+        (third[1], f"budget={short[3]} makes them long"),
+    ]:
+        passes = set()
+        with caplog.at_level("WARNING", "lowtide"):
+            lowtide.shuffle(
+                path, out, budget=budget, overwrite=True, progress=lambda at: passes.add(at["passes"])
+            )
+        assert words in caplog.text
+        assert passes == {3 if budget == "1MiB" else 2}
+
+
+def test_three_passes_in_order_and_what_they_write(rows, tmp_path):
+    seen = []
+    made = lowtide.shuffle(rows, tmp_path / "out.npy", seed=1, budget="1MiB", progress=seen.append)
+    steps = [at["step"] for at in seen]
+    assert list(dict.fromkeys(steps)) == ["runs", "merging", "rows"]
+    assert steps == sorted(steps, key=("runs", "merging", "rows").index)
+    written = [at["written"] for at in seen]
+    assert written == sorted(written)
+    assert written[-1] == seen[-1]["total"] == 3 * made["bytes"]
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(rows, 1))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.npy", "rows.npy"]
 
 
 def test_a_terminal_sees_a_line_that_goes_away_and_false_says_nothing(tmp_path):

@@ -23,8 +23,9 @@ use std::time::Instant;
 /// Writes the rows of a file in shuffled order into another, inside a fixed amount of memory.
 ///
 /// The result is what `lowtide.open(path).shuffled(n, seed=seed)` gives, bit for bit. Data is read twice and
-/// written twice. Until the new file is whole, a folder beside it holds what was done; killed at any moment,
-/// the same call goes on with it, and the result is the same. It appears whole or not at all.
+/// written twice; three times where the budget is small for it, which the logger `lowtide` is told before.
+/// Until the new file is whole, a folder beside it holds what was done; killed at any moment, the same call
+/// goes on with it, and the result is the same. It appears whole or not at all.
 ///
 /// Args:
 ///     inputs: A path as for `lowtide.open`; or a list of them, all with the same rows, which are shuffled
@@ -40,9 +41,10 @@ use std::time::Instant;
 ///     budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
 ///         smaller of 256 MiB and a quarter of the room.
 ///     overwrite: Replaces files that are there already, once the new ones are whole.
-///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-///         `total` in bytes, what was written `before`, and how many `passes` there are; `step` is "sending"
-///         while files go to an object store. By default a line on the terminal; False for silence.
+///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"; of three passes
+///         the second is "merging"), `written` and `total` in bytes, what was written `before`, and how many
+///         `passes` there are; `step` is "sending" while files go to an object store. By default a line on the
+///         terminal; False for silence.
 ///     storage_options: How object stores are reached, those of the inputs and of the output, as for
 ///         `lowtide.open`.
 ///     work: A folder of this machine for files that go to an object store: twice the data. The system's for
@@ -90,8 +92,8 @@ pub fn shuffle<'py>(
     let overwrite = overwrite.parse("overwrite")?;
     let asked = Asked { inputs, output, seed, epoch, dtype, shape, offset, budget, overwrite, storage };
     let shuffle = asked.files(py)?;
-    if let Some(short) = shuffle.short_reads() {
-        progress::warn(py, &[lowtide_cli::shuffle::short_reads(&short, "budget=")]);
+    if let Some(words) = lowtide_cli::shuffle::small_budget(&shuffle, "budget=") {
+        progress::warn(py, &[words]);
     }
     let to_store = shuffle.outputs.first().is_some_and(|output| is_url(output));
     let made = told(py, progress, |tell, stop| {
@@ -298,6 +300,7 @@ impl Facts for Sorting {
     fn fill(&self, facts: &Bound<'_, PyDict>) -> PyResult<()> {
         let step = match self.step {
             SortStep::Runs => "runs",
+            SortStep::Merging => "merging",
             SortStep::Rows => "rows",
             SortStep::Sending => "sending",
         };

@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 /// Write the rows of arrays, or the documents of tokens, in shuffled order: exactly, in bounded memory; killed and run
 /// again, it goes on
 ///
-/// The result is what shuffled(seed=S) gives, bit for bit. Data is read twice and written twice, and until it is whole
-/// the disk holds it twice more. lowtide shuffle IN OUT makes one file; several arrays of the same rows are shuffled
-/// alike into a folder: lowtide shuffle x.npy y.npy -o DIR. Of token files the documents are shuffled, whole, into token
-/// files of the same format: lowtide shuffle data/ -o DIR. All of them may be in object stores: what goes there is made
-/// in --work, and sent when it is whole.
+/// The result is what shuffled(seed=S) gives, bit for bit. Data is read twice and written twice, three times where the
+/// budget is small for it, and until it is whole the disk holds it twice more. lowtide shuffle IN OUT makes one file;
+/// several arrays of the same rows are shuffled alike into a folder: lowtide shuffle x.npy y.npy -o DIR. Of token files
+/// the documents are shuffled, whole, into token files of the same format: lowtide shuffle data/ -o DIR. All of them may be
+/// in object stores: what goes there is made in --work, and sent when it is whole.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// IN OUT, or with -o all the inputs
@@ -74,8 +74,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<(), Failure> {
         return run_documents(args, context, &far, (&documents, &output));
     }
     let shuffle = shuffle(args, &far.storage)?;
-    if let Some(short) = shuffle.short_reads().filter(|_| !context.quiet && !args.json) {
-        draw::note(&short_reads(&short, "--budget "));
+    if let Some(words) = small_budget(&shuffle, "--budget ").filter(|_| !context.quiet && !args.json) {
+        draw::note(&words);
     }
     let (line, began) = (Line::new(context.quiet), Instant::now());
     // Ctrl-C ends the process as any kill does: the next run goes on.
@@ -145,7 +145,7 @@ fn run_documents(
         let what = "end-of-text tokens, for documents that had none, as at the end of a file";
         pairs.push(("added", format!("{} {what}", thousands(made.marked))));
     }
-    pairs.extend(went_on(made.before, made.bytes));
+    pairs.extend(went_on(made.before, 2 * made.bytes));
     pairs.push(("took", duration(took)));
     draw::pairs(&output.display().to_string(), &pairs);
     Ok(())
@@ -233,18 +233,26 @@ fn shuffle(args: &Args, storage: &Storage) -> Result<ShuffleFiles> {
 }
 
 /// What a small budget costs, said before the work begins; `budget` is how one is given.
-pub fn short_reads(short: &ShortReads, budget: &str) -> String {
-    let ShortReads { reads, bytes, enough } = *short;
-    let (reads, bytes, enough) = (thousands(reads), human(bytes), human(enough).replace(' ', ""));
-    format!(
+pub fn small_budget(shuffle: &ShuffleFiles, budget: &str) -> Option<String> {
+    let size = |bytes| human(bytes).replace(' ', "");
+    if let Some(enough) = shuffle.third_pass() {
+        let enough = size(enough);
+        return Some(format!(
+            "in this budget, all of it is read and written three times, for long reads; with {budget}{enough}, twice is enough"
+        ));
+    }
+    let ShortReads { reads, bytes, enough } = shuffle.short_reads()?;
+    let (reads, bytes, enough) = (thousands(reads), human(bytes), size(enough));
+    Some(format!(
         "in this budget, the second pass makes about {reads} reads of {bytes}; {budget}{enough} makes them long, and it faster"
-    )
+    ))
 }
 
 /// How far it is, for people.
 pub fn words(at: &Sorting, took: Duration) -> String {
     let step = match at.step {
         SortStep::Runs => "sorting into runs",
+        SortStep::Merging => "merging runs",
         SortStep::Rows => "writing in order",
         SortStep::Sending => "sending",
     };
@@ -265,14 +273,14 @@ fn summary(made: &Shuffled, seed: u64, took: Duration) {
         ("rows", format!("{}, {}", thousands(made.rows), human(made.bytes))),
         ("order", format!("shuffled(seed={seed})")),
     ];
-    pairs.extend(went_on(made.before, made.bytes));
+    pairs.extend(went_on(made.before, u64::from(made.passes) * made.bytes));
     pairs.push(("took", duration(took)));
     draw::pairs(&names.join(", "), &pairs);
 }
 
-/// What an earlier call has done of it.
-fn went_on(before: u64, bytes: u64) -> Option<(&'static str, String)> {
-    let what = || format!("{} of {} were written before", human(before), human(2 * bytes));
+/// What an earlier call has done of all that is written.
+fn went_on(before: u64, total: u64) -> Option<(&'static str, String)> {
+    let what = || format!("{} of {} were written before", human(before), human(total));
     (before > 0).then(|| ("went on", what()))
 }
 

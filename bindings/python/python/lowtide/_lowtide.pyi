@@ -2084,8 +2084,9 @@ def shuffle(
     """Writes the rows of a file in shuffled order into another, inside a fixed amount of memory.
 
     The result is what `lowtide.open(path).shuffled(n, seed=seed)` gives, bit for bit. Data is read twice and
-    written twice. Until the new file is whole, a folder beside it holds what was done; killed at any moment,
-    the same call goes on with it, and the result is the same. It appears whole or not at all.
+    written twice; three times where the budget is small for it, which the logger `lowtide` is told before.
+    Until the new file is whole, a folder beside it holds what was done; killed at any moment, the same call
+    goes on with it, and the result is the same. It appears whole or not at all.
 
     Args:
         inputs: A path as for `lowtide.open`; or a list of them, all with the same rows, which are shuffled
@@ -2101,9 +2102,10 @@ def shuffle(
         budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
             smaller of 256 MiB and a quarter of the room.
         overwrite: Replaces files that are there already, once the new ones are whole.
-        progress: A function that is called with a dict now and then: `step` ("runs" or "rows"), `written` and
-            `total` in bytes, what was written `before`, and how many `passes` there are; `step` is "sending"
-            while files go to an object store. By default a line on the terminal; False for silence.
+        progress: A function that is called with a dict now and then: `step` ("runs" or "rows"; of three passes
+            the second is "merging"), `written` and `total` in bytes, what was written `before`, and how many
+            `passes` there are; `step` is "sending" while files go to an object store. By default a line on the
+            terminal; False for silence.
         storage_options: How object stores are reached, those of the inputs and of the output, as for
             `lowtide.open`.
         work: A folder of this machine for files that go to an object store: twice the data. The system's for

@@ -1,11 +1,15 @@
 //! Files whose rows are those of others in shuffled order: what `shuffled(seed)` gives, written down.
 //!
-//! Two reads and two writes of the data. All that is written stays in a folder beside the result until that is whole:
-//! the runs, the new files, and a state that says how far both are. Killed at any moment, the next call goes on. What
-//! comes out is a function of the rows and the seed alone, so it is the same, byte for byte.
+//! Two reads and two writes of the data; three where the budget is small for it. All that is written stays in a folder
+//! beside the result until that is whole: the runs, the new files, and a state that says how far both are. Killed at any
+//! moment, the next call goes on. What comes out is a function of the rows and the seed alone, so it is the same, byte for
+//! byte.
 
 mod pages;
+mod planned;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use shared::{Shared, Unit};
@@ -20,6 +24,7 @@ use crate::sort::plan::SHORT;
 use crate::store::{Original, is_url};
 use crate::write::{Existing, Far, Staged, name_as};
 use crate::zip::Zip;
+use planned::Planned;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +52,7 @@ pub struct Sorting {
     pub step: SortStep,
     /// Bytes that were written, in runs and in the new files.
     pub written: u64,
-    /// How many there will be: twice the data.
+    /// How many there will be: the data as often as there are passes.
     pub total: u64,
     /// How many of them an earlier call has written, which was killed.
     pub before: u64,
@@ -60,6 +65,8 @@ pub struct Sorting {
 pub enum SortStep {
     /// Runs: rows, sorted by where they go.
     Runs,
+    /// Longer runs, made of those; where there are three passes.
+    Merging,
     /// The new files.
     Rows,
     /// What is whole goes to an object store.
@@ -86,7 +93,9 @@ pub struct Shuffled {
     pub rows: u64,
     /// Bytes of all rows.
     pub bytes: u64,
-    /// How many of twice as many bytes an earlier call had written.
+    /// How often they were read and written.
+    pub passes: u32,
+    /// How many of so many times as many bytes an earlier call had written.
     pub before: u64,
 }
 
@@ -132,18 +141,19 @@ impl ShuffleFiles {
         let here = Self { outputs, existing: Existing::Replace, ..self.clone() };
         let print = here.print()?;
         let bytes = self.arrays.iter().map(Array::nbytes).sum();
-        let (rows, mut before) = (self.arrays[0].rows(), 2 * bytes);
+        let (rows, mut passes) = (self.arrays[0].rows(), self.passes());
+        let mut before = u64::from(passes) * bytes;
         if !staged.has_made(&print, &here.outputs) {
-            before = here.run(progress, interrupt)?.before;
+            Shuffled { passes, before, .. } = here.run(progress, interrupt)?;
             staged.note_made(&print)?;
         }
         let pairs: Vec<_> = here.outputs.into_iter().zip(self.outputs.clone()).collect();
         let mut tell = |written, total| {
-            progress(Sorting { step: SortStep::Sending, written, total, before: 0, passes: 2 });
+            progress(Sorting { step: SortStep::Sending, written, total, before: 0, passes });
         };
         staged.send(&pairs, self.existing, &mut tell, interrupt)?;
         staged.remove()?;
-        Ok(Shuffled { files: self.outputs.clone(), rows, bytes, before })
+        Ok(Shuffled { files: self.outputs.clone(), rows, bytes, passes, before })
     }
 
     fn run_in(
@@ -156,18 +166,19 @@ impl ShuffleFiles {
         let (rows, bytes) = (self.arrays[0].rows(), self.arrays.iter().map(Array::nbytes).sum());
         let state = folder.state(print);
         let names: Vec<PathBuf> = (0..self.outputs.len()).map(|index| folder.file(index, "new")).collect();
-        let before = if state.as_ref().is_some_and(|state| self.is_whole(&names, state.whole.as_ref())) {
-            2 * bytes
+        let whole = state.as_ref().filter(|state| self.is_whole(&names, state.whole.as_ref()));
+        let (passes, before) = if let Some(whole) = whole {
+            (whole.passes(), u64::from(whole.passes()) * bytes)
         } else {
             self.outputs.iter().try_for_each(|output| self.may_write(output))?;
             let state = state.filter(|state| state.whole.is_none());
             let files = Files::new(self, folder, state, print.to_owned())?;
-            let before = files.written();
+            let (passes, before) = (files.passes(), files.written());
             files.run(&|| self.unchanged(folder, print), progress, interrupt)?;
-            before
+            (passes, before)
         };
         self.name(&names)?;
-        Ok(Shuffled { files: self.outputs.clone(), rows, bytes, before })
+        Ok(Shuffled { files: self.outputs.clone(), rows, bytes, passes, before })
     }
 
     /// Gives the new files their names.
@@ -197,18 +208,33 @@ impl ShuffleFiles {
         self.arrays.iter().map(|array| 2 * array.nbytes()).sum()
     }
 
-    /// What the second pass costs where the budget is small for the data: reads so short that a disk takes longer to find
-    /// them than to read them. `None` where they are long, or no budget makes them longer.
+    /// How often all of it is read and written, where no earlier call has begun with it: twice, or three times.
+    pub fn passes(&self) -> u32 {
+        if self.third_pass().is_some() { 3 } else { 2 }
+    }
+
+    /// A budget in which two passes are enough, where this one is so small for the data that there are three: the reads of
+    /// the second one would be so short that moving all of it once more, for longer ones, takes less time.
+    pub fn third_pass(&self) -> Option<u64> {
+        let merges = |times| Planned::of(&self.arrays, times).is_some_and(|planned| planned.each > 1);
+        merges(1).then(|| self.enough(&|times| !merges(times)).unwrap_or(u64::MAX))
+    }
+
+    /// What the second of two passes costs where the budget is small for the data: reads so short that a disk takes longer
+    /// to find them than to read them. `None` where they are long, or no budget makes them longer, or there are three.
     pub fn short_reads(&self) -> Option<ShortReads> {
         let data: u64 = self.arrays.iter().map(Array::nbytes).sum();
-        let bytes = work::piece(&self.arrays, 1);
-        let times =
-            (1..40).map(|power| 1 << power).find(|&times| work::piece(&self.arrays, times) >= SHORT)?;
-        (0 < bytes && bytes < SHORT.min(data)).then(|| ShortReads {
-            reads: data / bytes,
-            bytes,
-            enough: self.arrays[0].budget().limit().saturating_mul(times),
-        })
+        let Planned { piece: bytes, each, .. } = Planned::of(&self.arrays, 1)?;
+        let is_long = |times| Planned::of(&self.arrays, times).is_some_and(|planned| planned.piece >= SHORT);
+        let enough = self.enough(&is_long)?;
+        let is_short = each == 1 && 0 < bytes && bytes < SHORT.min(data);
+        is_short.then(|| ShortReads { reads: data / bytes, bytes, enough })
+    }
+
+    /// The budget, doubled until so many times of it are enough.
+    fn enough(&self, is_enough: &dyn Fn(u64) -> bool) -> Option<u64> {
+        let times = (1..40).map(|power| 1 << power).find(|&times| is_enough(times))?;
+        Some(self.arrays[0].budget().limit().saturating_mul(times))
     }
 
     fn check(&self) -> Result<()> {

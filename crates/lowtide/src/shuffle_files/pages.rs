@@ -1,10 +1,13 @@
-//! Rows on their way into a new file, from page to page: the file is written past the page cache.
+//! Rows on their way into a new file, from page to page: the file is written past the page cache, one stretch of rows
+//! while the next one is made.
 
 use crate::Budget;
 use crate::budget::pool::Block;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::sort::Scratch;
+use crate::sys::crew;
+use std::ops::Range;
 
 /// A file that is being made.
 pub(super) struct Output {
@@ -104,5 +107,60 @@ impl Sheet {
         let align = usize::try_from(output.align).unwrap_or(1);
         let len = (self.lead + self.len) / align * align;
         output.file.write(&self.block[..len], self.first, interrupt)
+    }
+}
+
+/// Fills the places of some rows, one in each output.
+pub(super) type Make<'m> = dyn FnMut(&Range<u64>, &mut [&mut [u8]]) -> Result<()> + Send + 'm;
+
+/// Makes rows, stretch after stretch, each while the one before it is written. Two lists of sheets are taken in turns, a
+/// sheet for every output. `written` is told of every row up to which all are in the files.
+pub(super) fn write(
+    outputs: &[Output],
+    [one, other]: [Vec<Sheet>; 2],
+    stretches: impl Iterator<Item = Range<u64>>,
+    make: &mut Make<'_>,
+    written: &mut dyn FnMut(u64) -> Result<()>,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let (mut free, mut heads) = (vec![one, other], Vec::new());
+    let mut stretches = stretches.peekable();
+    if let Some(first) = stretches.peek() {
+        heads = outputs.iter().map(|output| output.head(first.start)).collect::<Result<Vec<_>>>()?;
+    }
+    let mut full: Option<(Vec<Sheet>, u64)> = None;
+    loop {
+        let coming = stretches.next();
+        if coming.is_none() && full.is_none() {
+            return Ok(());
+        }
+        let sheets = if coming.is_some() { free.pop() } else { None };
+        let mut filling = sheets.zip(coming);
+        let take = || {
+            let Some((sheets, rows)) = &mut filling else { return Ok(()) };
+            let count = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
+            let places = sheets.iter_mut().zip(outputs);
+            let mut into: Vec<&mut [u8]> =
+                places.map(|(sheet, output)| sheet.turn(output, rows.start, count)).collect();
+            make(rows, &mut into)
+        };
+        let put = || {
+            let mut sheets = full.iter().flat_map(|(sheets, _)| sheets).zip(outputs);
+            sheets.try_for_each(|(sheet, output)| sheet.write(output, interrupt))
+        };
+        let (filled, on_disk) = crew::both(take, put);
+        on_disk.unwrap_or(Err(Error::Interrupted))?;
+        if let Some((_, end)) = &full {
+            written(*end)?;
+        }
+        filled.unwrap_or(Err(Error::Interrupted))?;
+        for (index, sheet) in filling.iter_mut().flat_map(|(sheets, _)| sheets).enumerate() {
+            match &full {
+                Some((last, _)) => sheet.begin_with(last[index].end_from(sheet.first)),
+                None => sheet.begin_with(&heads[index]),
+            }
+        }
+        free.extend(full.take().map(|(sheets, _)| sheets));
+        full = filling.map(|(sheets, rows)| (sheets, rows.end));
     }
 }

@@ -1,4 +1,4 @@
-//! The same two passes, in units that several machines share: runs first, then buckets.
+//! Two passes in units that several machines share: runs first, then buckets.
 //!
 //! All of them see the folder beside the result. One process has it ([`Shared`]): it makes the files in their full size,
 //! hands out units, and notes which are done. Where every run and every bucket lies is arithmetic, so whoever has a unit
@@ -348,7 +348,7 @@ impl Shared {
         let Self { shuffle, folder, plan, before, .. } = self;
         folder.remove()?;
         let bytes = shuffle.arrays.iter().map(Array::nbytes).sum();
-        Ok(Shuffled { files: shuffle.outputs, rows: plan.rows, bytes, before })
+        Ok(Shuffled { files: shuffle.outputs, rows: plan.rows, bytes, passes: 2, before })
     }
 }
 

@@ -1,18 +1,24 @@
-//! The two passes over the rows, and how far they are: after a kill, the next call goes on from what was written down.
+//! The passes over the rows, and how far they are: after a kill, the next call goes on from what was written down.
+//!
+//! Where there are two, runs are in files of their own. Where they are merged, there are three, and no more room is
+//! taken: the first runs are in the new files, merged ones are in the other files, and the last pass writes over the first.
 
-use super::pages::{Output, Sheet};
+use super::pages::{self, Output, Sheet};
+use super::planned::Planned;
 use super::{ShuffleFiles, SortStep, Sorting};
 use crate::array::Array;
 use crate::engine::job::{Job, Pass};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{self, Order as AxisOrder};
 use crate::interrupt::Interrupt;
 use crate::order::{LastStep, Order as _, Permutation, Shard};
-use crate::sort::plan::{Layout, Share, Work, bucket_rows, space};
+use crate::sort::passes::most_merged;
+use crate::sort::plan::{Layout, Share, Work, space};
 use crate::sort::{
-    Folder, Runs, Scratch, Sorted, State, Task, Whose, distribute, has_room, shares, too_large,
+    Folder, Merge, Runs, Scratch, Sorted, State, Task, Whose, distribute, has_room, shares, stretches,
+    too_large,
 };
-use crate::sys::{self, crew};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +29,10 @@ const CHECKPOINT: Duration = Duration::from_secs(2);
 pub(super) struct Files<'f> {
     done: Done<'f>,
     task: Task,
+    /// What the first pass writes.
     runs: Runs,
+    /// Files for merged runs, which have their rows and nothing between them; none where two passes are made.
+    merged: Vec<Output>,
     outputs: Vec<Output>,
 }
 
@@ -41,7 +50,8 @@ struct Done<'f> {
 impl Done<'_> {
     /// Bytes that were written, of so many rows.
     fn bytes(&self, rows: u64) -> u64 {
-        (self.state.next + self.state.buckets.saturating_mul(self.state.batch).min(rows)) * self.row
+        let State { next, merged, buckets, batch, .. } = self.state;
+        (next + merged + buckets.saturating_mul(batch).min(rows)) * self.row
     }
 
     /// Writes down how far it is, once these are on the disk for sure.
@@ -73,21 +83,21 @@ impl<'f> Files<'f> {
         let inputs: Vec<_> = arrays.iter().map(Array::input).collect();
         let shares: Vec<Share> = shares(&inputs);
         let rows = arrays[0].rows();
-        let most = bucket_rows(rows, &shares, sys::page() as u64);
+        let planned = Planned::of(arrays, 1).ok_or_else(|| too_large(&shares))?;
         let headers = headers(shuffle)?;
         let row_bytes: Vec<usize> = arrays.iter().map(Array::row_bytes).collect();
-        let holds = |state: &State| {
-            let (run_rows, new_rows) = (state.next, state.buckets.saturating_mul(state.batch).min(rows));
-            row_bytes.iter().zip(&headers).enumerate().all(|(index, (&row, header))| {
-                let bytes = |rows: u64| rows.saturating_mul(row as u64);
-                folder.has(index, "runs", bytes(run_rows))
-                    && folder.has(index, "new", bytes(new_rows).saturating_add(header.len() as u64))
-            })
-        };
-        let state = state.filter(|state| state.batch <= most && state.fits(rows) && holds(state));
+        let state = state.filter(|state| {
+            state.fits(rows) && can_go_on(state, &planned, &shares, rows) && {
+                let needs = |(row, header): (&usize, &Vec<u8>)| needs(state, rows, *row, header.len());
+                let mut files = row_bytes.iter().zip(&headers).map(needs).enumerate();
+                files.all(|(index, (runs, new))| {
+                    folder.has(index, "runs", runs) && folder.has(index, "new", new)
+                })
+            }
+        });
         let state = match state {
             Some(state) => state,
-            None => folder.begin(print, most)?,
+            None => folder.begin(print, planned.batch, planned.each)?,
         };
         let (batch, empty) = (state.batch, rows == 0 || shares.iter().all(|share| share.row == 0));
         let steps = Shard::ALONE.steps(rows, 0, batch, LastStep::Split)?;
@@ -103,12 +113,13 @@ impl<'f> Files<'f> {
         };
         let outputs =
             headers.into_iter().zip(&row_bytes).enumerate().map(output).collect::<Result<Vec<_>>>()?;
-        let runs = reserve(folder, &task, &outputs, &state)?;
+        let (runs, merged) = reserve(folder, &task, &outputs, &state)?;
         let row = row_bytes.iter().map(|&row| row as u64).sum();
         Ok(Self {
             done: Done { folder, state, saved: Instant::now(), row, failed: false },
             task,
             runs,
+            merged,
             outputs,
         })
     }
@@ -118,6 +129,11 @@ impl<'f> Files<'f> {
         self.done.bytes(self.task.order.len())
     }
 
+    /// How often all rows are read and written.
+    pub(super) fn passes(&self) -> u32 {
+        self.done.state.passes()
+    }
+
     /// The rest of it. `unchanged` is asked once all rows were read.
     pub(super) fn run(
         mut self,
@@ -125,15 +141,16 @@ impl<'f> Files<'f> {
         progress: &mut dyn FnMut(Sorting),
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let (rows, before) = (self.task.order.len(), self.written());
-        let total = 2 * rows * self.done.row;
-        let mut tell = |step, written| progress(Sorting { step, written, total, before, passes: 2 });
+        let (rows, before, passes) = (self.task.order.len(), self.written(), self.passes());
+        let total = u64::from(passes) * rows * self.done.row;
+        let mut tell = |step, written| progress(Sorting { step, written, total, before, passes });
         tell(SortStep::Runs, before);
         if self.task.layout.buckets == 0 {
             self.outputs.iter().try_for_each(Output::only_header)?;
         } else {
             self.sort(&mut tell, interrupt)?;
             unchanged()?;
+            self.merge(&mut tell, interrupt)?;
             self.write(&mut tell, interrupt)?;
         }
         for output in &self.outputs {
@@ -148,6 +165,9 @@ impl<'f> Files<'f> {
     /// The first pass.
     fn sort(&mut self, tell: &mut dyn FnMut(SortStep, u64), interrupt: Interrupt<'_>) -> Result<()> {
         let (rows, done) = (self.task.order.len(), &mut self.done);
+        if done.state.next == rows {
+            return Ok(());
+        }
         let mut written = |runs: &Runs| {
             done.state.first.clone_from(&runs.first);
             done.state.next = runs.next();
@@ -159,7 +179,40 @@ impl<'f> Files<'f> {
         sorted.and(saved)
     }
 
-    /// The second pass.
+    /// The pass in between, where there is one. Once it is over, that is written down before anything else is done: the
+    /// last pass writes over what this one has read.
+    fn merge(&mut self, tell: &mut dyn FnMut(SortStep, u64), interrupt: Interrupt<'_>) -> Result<()> {
+        if self.done.state.passes() < 3 {
+            return Ok(());
+        }
+        let runs = std::mem::replace(&mut self.runs, Runs::over(Vec::new()));
+        let each = usize::try_from(self.done.state.each).unwrap_or(usize::MAX);
+        let (task, merged, done) = (&self.task, &self.merged, &mut self.done);
+        let (rows, begin, batch) = (task.order.len(), done.state.merged, done.state.batch);
+        let first: Vec<u64> = runs.first.iter().step_by(each).copied().collect();
+        if begin < rows {
+            let mut merge = Merge::new(task, runs, each)?;
+            let stretches = stretches(first.clone(), rows, begin, batch);
+            let mut make =
+                |rows: &Range<u64>, into: &mut [&mut [u8]]| merge.take(task, rows, into, interrupt);
+            let mut written = |end| {
+                done.state.merged = end;
+                tell(SortStep::Merging, done.bytes(rows));
+                if done.is_due() { done.save(merged.iter().map(|output| &output.file)) } else { Ok(()) }
+            };
+            let sheets = [sheets(task, merged)?, sheets(task, merged)?];
+            let answer = pages::write(merged, sheets, stretches, &mut make, &mut written, interrupt);
+            let saved = done.save(merged.iter().map(|output| &output.file));
+            answer.and(saved)?;
+        }
+        let starts = self.merged.iter().map(|output| first.iter().map(|&row| output.at(row)).collect());
+        let starts = starts.collect();
+        let files = std::mem::take(&mut self.merged).into_iter().map(|output| output.file).collect();
+        self.runs = Runs::placed(files, first, starts, rows);
+        Ok(())
+    }
+
+    /// The last pass.
     fn write(&mut self, tell: &mut dyn FnMut(SortStep, u64), interrupt: Interrupt<'_>) -> Result<()> {
         let runs = std::mem::replace(&mut self.runs, Runs::over(Vec::new()));
         let written = self.write_buckets(runs, tell, interrupt);
@@ -176,48 +229,22 @@ impl<'f> Files<'f> {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let Self { done, task, outputs, .. } = self;
-        let (rows, batch) = (task.order.len(), done.state.batch);
-        let begin = done.state.buckets;
-        let heads = outputs.iter().map(|output| output.head((begin * batch).min(rows)));
-        let heads: Vec<Vec<u8>> = heads.collect::<Result<_>>()?;
+        let (task, outputs) = (&*task, &*outputs);
+        let (rows, batch, begin) = (task.order.len(), done.state.batch, done.state.buckets);
         let mut sorted = Sorted::new(task, runs)?;
         sorted.skip(task, begin)?;
-        let mut free = vec![sheets(task, outputs)?, sheets(task, outputs)?];
-        let mut full: Option<Vec<Sheet>> = None;
-        for bucket in begin..=task.layout.buckets {
-            let mut filling = if bucket < task.layout.buckets { free.pop() } else { None };
-            let take = || {
-                let Some(sheets) = &mut filling else { return Ok(()) };
-                let rows = task.job.step_rows(bucket);
-                let places = sheets.iter_mut().zip(&*outputs);
-                let mut into: Vec<Vec<&mut [u8]>> =
-                    places.map(|(sheet, output)| vec![sheet.turn(output, bucket * batch, rows)]).collect();
-                sorted.take(task, bucket, &mut into, interrupt)
-            };
-            let write = || {
-                let mut sheets = full.iter().flatten().zip(&*outputs);
-                sheets.try_for_each(|(sheet, output)| sheet.write(output, interrupt))
-            };
-            let (filled, written) = crew::both(take, write);
-            written.unwrap_or(Err(Error::Interrupted))?;
-            if full.is_some() {
-                done.state.buckets = bucket;
-                tell(SortStep::Rows, done.bytes(rows));
-                if done.is_due() {
-                    done.save(outputs.iter().map(|output| &output.file))?;
-                }
-            }
-            filled.unwrap_or(Err(Error::Interrupted))?;
-            for (index, sheet) in filling.iter_mut().flatten().enumerate() {
-                match &full {
-                    Some(last) => sheet.begin_with(last[index].end_from(sheet.first)),
-                    None => sheet.begin_with(&heads[index]),
-                }
-            }
-            free.extend(full.take());
-            full = filling;
-        }
-        Ok(())
+        let buckets = (begin..task.layout.buckets).filter_map(|bucket| task.job.steps.range(bucket));
+        let mut make = |rows: &Range<u64>, into: &mut [&mut [u8]]| {
+            let mut into: Vec<Vec<&mut [u8]>> = into.iter_mut().map(|into| vec![&mut **into]).collect();
+            sorted.take(task, rows.start / batch, &mut into, interrupt)
+        };
+        let mut written = |end: u64| {
+            done.state.buckets = end.div_ceil(batch);
+            tell(SortStep::Rows, done.bytes(rows));
+            if done.is_due() { done.save(outputs.iter().map(|output| &output.file)) } else { Ok(()) }
+        };
+        let sheets = [sheets(task, outputs)?, sheets(task, outputs)?];
+        pages::write(outputs, sheets, buckets, &mut make, &mut written, interrupt)
     }
 }
 
@@ -230,42 +257,57 @@ pub(super) fn headers(shuffle: &ShuffleFiles) -> Result<Vec<Vec<u8>>> {
     shuffle.arrays.iter().zip(&shuffle.outputs).map(header).collect()
 }
 
-/// Bytes of one bucket in one run, in so many times the budget.
-pub(super) fn piece(arrays: &[Array], times: u64) -> u64 {
-    let inputs: Vec<_> = arrays.iter().map(Array::input).collect();
-    let (rows, mut shares) = (arrays.first().map_or(0, Array::rows), shares(&inputs));
-    for share in &mut shares {
-        share.limit = share.limit.saturating_mul(times);
-    }
-    let batch = bucket_rows(rows, &shares, sys::page() as u64);
-    let layout = Layout::new(Work { rows, steps: rows.div_ceil(batch.max(1)), batch }, &shares);
-    let row: u64 = shares.iter().map(|share| share.row).max().unwrap_or(0);
-    // At least a row: it lies together.
-    let bytes = |layout: Layout| {
-        u128::from(layout.run_rows) * u128::from(batch) * u128::from(row) / u128::from(rows.max(1))
-    };
-    layout.map_or(0, |layout| u64::try_from(bytes(layout)).unwrap_or(u64::MAX).max(row))
+/// Whether this budget has room for what a state speaks of: another one may have begun it.
+fn can_go_on(state: &State, planned: &Planned, shares: &[Share], rows: u64) -> bool {
+    let limit = shares.first().map_or(0, |share| share.limit);
+    let counted = || state.each <= most_merged(limit, rows.div_ceil(state.batch));
+    // Runs that are yet to be made may be longer than those that there are.
+    let numbered =
+        || state.each.checked_mul(planned.run_rows).is_some_and(|rows| u32::try_from(rows).is_ok());
+    state.batch <= planned.batch && (state.each == 1 || counted() && numbered())
 }
 
-/// Takes the space for all of it, and takes up the runs that there are.
-fn reserve(folder: &Folder, task: &Task, outputs: &[Output], state: &State) -> Result<Runs> {
-    let rows = task.order.len();
+/// Bytes that a state says are in the file for runs, and in the new one.
+fn needs(state: &State, rows: u64, row: usize, header: usize) -> (u64, u64) {
+    let bytes = |rows: u64| rows.saturating_mul(row as u64);
+    let new = bytes(state.buckets.saturating_mul(state.batch).min(rows)).saturating_add(header as u64);
+    match state.passes() {
+        2 => (bytes(state.next), new),
+        _ => (bytes(state.merged), new.max(bytes(state.next))),
+    }
+}
+
+/// Takes the space for all of it, and takes up the runs that there are. Gives them, and files for merged ones.
+fn reserve(folder: &Folder, task: &Task, outputs: &[Output], state: &State) -> Result<(Runs, Vec<Output>)> {
+    let (rows, in_three) = (task.order.len(), state.passes() > 2);
     let runs = task.layout.runs(rows) + state.first.len() as u64 + 1;
-    let files: Vec<Scratch> = (0..outputs.len())
-        .map(|index| Scratch::named(&folder.file(index, "runs"), Whose::Mine))
-        .collect::<Result<_>>()?;
+    let named = |what: &str, whose| {
+        let named = |index| Scratch::named(&folder.file(index, what), whose);
+        (0..outputs.len()).map(named).collect::<Result<Vec<_>>>()
+    };
+    let files = named("runs", Whose::Mine)?;
     let mut sizes = Vec::new();
     for (file, output) in files.iter().zip(outputs) {
-        sizes.push((file, space(rows, output.row as u64, runs, file.align())));
-        sizes.push((&output.file, output.len(rows).next_multiple_of(output.file.align())));
+        let runs = space(rows, output.row as u64, runs, file.align());
+        let new = output.len(rows).next_multiple_of(output.file.align());
+        let merged = (rows * output.row as u64).next_multiple_of(file.align());
+        let (other, new) = if in_three { (merged, new.max(runs)) } else { (runs, new) };
+        sizes.extend([(file, other), (&output.file, new)]);
     }
     let missing = sizes.iter().map(|(file, size)| size.saturating_sub(file.held())).sum();
     has_room(folder.path(), missing)?;
     sizes.into_iter().try_for_each(|(file, size)| file.reserve(size))?;
-    let mut runs = Runs::over(files);
     let row_bytes: Vec<usize> = outputs.iter().map(|output| output.row).collect();
+    let (first, merged) = if in_three {
+        let merged = files.into_iter().zip(&row_bytes);
+        let merged = merged.map(|(file, &row)| Output { align: file.align(), file, header: Vec::new(), row });
+        (named("new", Whose::Everybodys)?, merged.collect())
+    } else {
+        (files, Vec::new())
+    };
+    let mut runs = Runs::over(first);
     runs.resume(&state.first, state.next, &row_bytes);
-    Ok(runs)
+    Ok((runs, merged))
 }
 
 /// Memory for a bucket of all files.

@@ -81,6 +81,22 @@ impl Task {
         });
         buckets
     }
+
+    /// Counts the rows of each bucket among some rows.
+    pub(super) fn count(&self, rows: Range<u64>, counts: &mut [u32]) {
+        let mut positions = [0; STRETCH];
+        let mut start = rows.start;
+        while start < rows.end {
+            let some = usize::try_from(rows.end - start).map_or(STRETCH, |rows| rows.min(STRETCH));
+            let positions = &mut positions[..some];
+            self.inverse.fill(start, positions);
+            for &mut position in positions {
+                // Nobody's are in no run.
+                counts.get_mut(self.bucket(position) as usize).into_iter().for_each(|count| *count += 1);
+            }
+            start += some as u64;
+        }
+    }
 }
 
 /// Where the runs are.

@@ -5,23 +5,19 @@
 
 use super::distribute::{Runs, Task, distribute};
 use super::next::NextEpoch;
-use super::plan::{self, Extent, Part, bounce};
-use super::scratch::Scratch;
+use super::pieces::{self, memory};
+use super::plan::{self, Part};
 use crate::budget::Lease;
 use crate::budget::pool::Block;
-use crate::engine::bytes::Data;
 use crate::engine::choose::Choice;
-use crate::engine::fetch::Fetch;
 use crate::engine::fill::fill_rows;
 use crate::engine::group::Group;
 use crate::engine::job::Input;
 use crate::engine::lane::Lane;
-use crate::engine::tactics::Gap;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::options::{Access, Cache, CacheWish, Way, Wish};
+use crate::options::{Cache, Way};
 use crate::prefetch::Produce;
-use crate::store::{Read, Source};
 use crate::sys::far::Far;
 use crate::sys::{self, crew, locked};
 use std::collections::VecDeque;
@@ -140,13 +136,7 @@ impl Gather {
 fn chunks(task: &Task, bucket: u64) -> Result<VecDeque<Vec<Block>>> {
     let chunk = |step| {
         let rows = task.job.step_rows(step) as u64;
-        let block = |input: &Input| {
-            let len = input.rows.bytes(rows);
-            match Block::counted(input.budget(), len)? {
-                Some(block) => Ok(block),
-                None => Block::for_caller(input.budget(), len),
-            }
-        };
+        let block = |input: &Input| memory(input.budget(), input.rows.bytes(rows));
         task.job.inputs.iter().map(block).collect()
     };
     task.steps(bucket).map(chunk).collect()
@@ -154,20 +144,7 @@ fn chunks(task: &Task, bucket: u64) -> Result<VecDeque<Vec<Block>>> {
 
 impl Sorted {
     pub(crate) fn new(task: &Task, runs: Runs) -> Result<Self> {
-        let open = |((file, _), input): (&(Arc<Scratch>, Vec<u64>), &Input)| {
-            let budget = Some(input.budget().clone());
-            let wish = Wish { access: Access::Auto, cache: CacheWish::Drop, budget };
-            Data::open(Source::File(Arc::new(file.source()?)), wish)
-        };
-        let data: Vec<Arc<Data>> =
-            runs.files.iter().zip(&task.job.inputs).map(open).collect::<Result<_>>()?;
-        // Nobody reads it twice, so nothing of it belongs in the page cache.
-        let lanes =
-            |way| data.iter().map(|data| data.lane(way, Cache::Drop, None)).collect::<Result<Vec<_>>>();
-        let (way, lanes) = match lanes(Way::Direct) {
-            Ok(lanes) => (Way::Direct, lanes),
-            Err(_) => (Way::Read, lanes(Way::Read)?),
-        };
+        let (way, lanes) = pieces::lanes(task, &runs)?;
         Ok(Self {
             taken: vec![0; runs.first.len()],
             lanes,
@@ -231,13 +208,7 @@ impl Sorted {
     fn plan(&self, task: &Task, number: u64) -> Result<Bucket> {
         let steps = task.steps(number);
         let count = usize::try_from(task.job.steps.taken(steps.start, steps.end)).unwrap_or(usize::MAX);
-        let numbers = || {
-            let budget = task.job.inputs[0].budget();
-            match Block::counted(budget, count * size_of::<u64>())? {
-                Some(block) => Ok(block),
-                None => Block::for_caller(budget, count * size_of::<u64>()),
-            }
-        };
+        let numbers = || memory(task.job.inputs[0].budget(), count * size_of::<u64>());
         let (mut rows, mut keys) = (numbers()?, numbers()?);
         fill_rows(&task.order, steps.filter_map(|step| task.job.steps.range(step)), rows.elements_mut());
         let (rows, first) = (rows.elements::<u64>(), &*self.runs.first);
@@ -288,43 +259,16 @@ impl Sorted {
             if row == 0 {
                 continue; // there is nothing of it in the runs
             }
-            let bounce = bounce(input.budget().limit(), row as u64, file.align());
             let begins = starts.iter().zip(&self.taken).map(|(start, taken)| start + taken * row as u64);
             let pieces = begins.zip(bucket.counts.iter().copied());
-            let parts = plan::parts(pieces, row as u64, bounce as u64, file.align());
-            let block = || match Block::counted(input.budget(), bounce)? {
-                Some(block) => Ok(block),
-                None => Block::for_caller(input.budget(), bounce),
-            };
-            let (mut one, mut other) = (block()?, block()?);
             let mut keys = bucket.keys.elements::<u64>();
-            let mut last: Option<&Part> = None;
-            for part in parts.iter().map(Some).chain([None]) {
-                let read = || part.map_or(Ok(()), |part| read(lane, input, part, &mut one, interrupt));
-                let scatter =
-                    || last.map_or(keys, |part| scatter(part, &other, row, keys, (&mut *into, batch)));
-                let (read, rest) = crew::both(read, scatter);
-                read.unwrap_or(Err(Error::Interrupted))?;
-                keys = rest.ok_or(Error::Interrupted)?;
-                last = part;
-                std::mem::swap(&mut one, &mut other);
-            }
+            let mut place = |part: &Part, from: &Block| {
+                keys = scatter(part, from, row, keys, (&mut *into, batch));
+            };
+            pieces::take((lane, input, file.align()), pieces, &mut place, interrupt)?;
         }
         Ok(())
     }
-}
-
-/// Reads a part of a bucket, extent after extent.
-fn read(lane: &Lane, input: &Input, part: &Part, into: &mut Block, interrupt: Interrupt<'_>) -> Result<()> {
-    let mut rest = &mut **into;
-    let read = |extent: &Extent| {
-        let len = usize::try_from(extent.bytes.end - extent.bytes.start).unwrap_or(usize::MAX);
-        let (into, others) = std::mem::take(&mut rest).split_at_mut(len);
-        rest = others;
-        Read { offset: extent.bytes.start, into }
-    };
-    let mut reads: Vec<Read<'_>> = part.iter().map(read).collect();
-    Fetch { lane, budget: input.budget(), gap: Gap::Avoided, interrupt }.reads(&mut reads)
 }
 
 /// Copies the rows of a part to their places in chunks of `batch` rows; gives the keys that are left.

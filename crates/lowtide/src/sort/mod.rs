@@ -4,20 +4,27 @@
 //! goes to position π⁻¹(i) of the very permutation that a pass without a scratch folder goes through, so both give the
 //! same rows in the same order. [`plan`] is the arithmetic; [`distribute`] reads the file once and writes runs into
 //! [`scratch`] files; [`gather`] reads those, and makes groups of chunks as the engine's reader does. Where epoch follows
-//! epoch, [`next`] sorts one while another is taken.
+//! epoch, [`next`] sorts one while another is taken. Of files, where the budget is small for them, [`merge`] makes fewer
+//! and longer runs in between; [`passes`] says when.
 
 mod distribute;
 mod gather;
+mod merge;
 mod next;
+pub(crate) mod passes;
+mod pieces;
 pub(crate) mod plan;
 mod scratch;
 mod work;
+mod woven;
 
 pub(crate) use distribute::{Runs, Task, distribute, distribute_one};
 pub(crate) use gather::Sorted;
+pub(crate) use merge::Merge;
 pub(crate) use next::NextEpoch;
 pub(crate) use scratch::{Scratch, Whose, has_room};
 pub(crate) use work::{Folder, State};
+pub(crate) use woven::stretches;
 
 use crate::budget::pool::Block;
 use crate::door::{BUDGET, Words};

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How far the sorting is: what is on the disk for sure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +22,14 @@ pub(crate) struct State {
     print: String,
     /// Rows of a bucket.
     pub(crate) batch: u64,
+    /// How many runs are merged into one before they are gathered; 1 where they are gathered as they are.
+    pub(crate) each: u64,
     /// The first row of each run.
     pub(crate) first: Vec<u64>,
     /// The first row that is in no run yet.
     pub(crate) next: u64,
+    /// Rows that are in merged runs.
+    pub(crate) merged: u64,
     /// Buckets that are in the new files.
     pub(crate) buckets: u64,
     /// The new files are whole, and have only to get their names: device and inode of each.
@@ -125,9 +129,9 @@ impl Folder {
     }
 
     /// Takes away what is in it, and begins.
-    pub(crate) fn begin(&self, print: String, batch: u64) -> Result<State> {
+    pub(crate) fn begin(&self, print: String, batch: u64, each: u64) -> Result<State> {
         self.empty()?;
-        Ok(State { version: VERSION, print, batch, ..State::default() })
+        Ok(State { version: VERSION, print, batch, each, ..State::default() })
     }
 
     pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
@@ -184,14 +188,32 @@ fn is_ours(name: &OsStr) -> bool {
 }
 
 impl State {
+    /// How often all rows are read and written.
+    pub(crate) fn passes(&self) -> u32 {
+        if self.each > 1 { 3 } else { 2 }
+    }
+
     /// Whether it can be what it says, of so many rows: somebody may have written into it.
     pub(crate) fn fits(&self, rows: u64) -> bool {
         let ordered = self.first.is_sorted_by(|a, b| a < b);
         let begins = self.first.first().map_or(self.next == 0, |&first| first == 0);
         let last = self.first.last().is_none_or(|&last| last < self.next);
-        let sound = self.batch > 0 && ordered && begins && last && self.next <= rows;
-        // New files are written once all rows are in runs.
-        sound && (self.buckets == 0 || self.next == rows && self.buckets <= rows.div_ceil(self.batch))
+        let sound = self.batch > 0 && self.each > 0 && ordered && begins && last && self.next <= rows;
+        // Runs are merged once all rows are in them, and new files are written once all are merged.
+        let merging = self.merged == 0 || self.each > 1 && self.next == rows && self.merged <= rows;
+        let ready = self.next == rows && (self.each == 1 || self.merged == rows);
+        let writing = self.buckets == 0 || ready && self.buckets <= rows.div_ceil(self.batch.max(1));
+        sound && merging && writing && self.is_numbered()
+    }
+
+    /// Whether the number of a row in a run that is gathered has 32 bits.
+    fn is_numbered(&self) -> bool {
+        let each = usize::try_from(self.each).unwrap_or(usize::MAX).max(1);
+        let begins = self.first.iter().step_by(each).copied();
+        let ends = begins.clone().skip(1).chain([self.next]);
+        begins
+            .zip(ends)
+            .all(|(begin, end)| end.checked_sub(begin).is_some_and(|rows| u32::try_from(rows).is_ok()))
     }
 }
 
@@ -205,7 +227,7 @@ mod tests {
         let output = folder.path().join("out.npy");
         let work = Folder::beside(&output).unwrap();
         assert_eq!(work.state("a"), None);
-        let mut state = work.begin("a".into(), 10).unwrap();
+        let mut state = work.begin("a".into(), 10, 1).unwrap();
         (state.first, state.next) = (vec![0, 20], 35);
         work.save(&state).unwrap();
         assert!(Folder::beside(&output).unwrap_err().to_string().contains("another process is shuffling"));
@@ -220,6 +242,17 @@ mod tests {
         assert!(!State { buckets: 5, ..state.clone() }.fits(35));
         assert!(!State { buckets: 1, ..state.clone() }.fits(100), "not all rows are in runs");
         assert!(!State { batch: 0, ..state.clone() }.fits(100));
+        assert!(!State { each: 0, ..state.clone() }.fits(100));
+        assert!(!State { merged: 1, ..state.clone() }.fits(35), "nothing is merged");
+        let three = State { each: 2, merged: 35, ..state.clone() };
+        assert_eq!((state.passes(), three.passes()), (2, 3));
+        assert!(three.fits(35) && State { buckets: 4, ..three.clone() }.fits(35));
+        assert!(!three.fits(100), "not all rows are in runs");
+        assert!(!State { merged: 36, ..three.clone() }.fits(35));
+        assert!(!State { merged: 34, buckets: 1, ..three.clone() }.fits(35), "not all of them are merged");
+        let far = State { first: vec![0, 1 << 31, 1 << 32], next: 3 << 31, ..state.clone() };
+        assert!(far.fits(far.next) && !State { each: 2, ..far.clone() }.fits(far.next), "more than 32 bits");
+        assert!(!State { each: u64::MAX, ..far.clone() }.fits(far.next));
         fs::write(work.path().join("0.runs"), b"1234").unwrap();
         assert!(work.has(0, "runs", 4) && !work.has(0, "runs", 5) && !work.has(0, "new", 0));
         work.remove().unwrap();
@@ -242,7 +275,7 @@ mod tests {
             fs::write(work.path().join(name), b"").unwrap();
         }
         let path = work.path().to_owned();
-        work.begin("a".into(), 1).unwrap();
+        work.begin("a".into(), 1, 1).unwrap();
         work.remove().unwrap();
         let mut left: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
