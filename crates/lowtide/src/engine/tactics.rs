@@ -2,7 +2,7 @@
 //!
 //! They are asked again for every call, so that a file which warms up in the middle of a group is noticed.
 
-use super::tuning::{ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WORTH_WAITING};
+use super::tuning::{ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WIDENED, WORTH_WAITING};
 use crate::store::{Cost, Manner, Nature};
 use std::ops::Range;
 use std::time::Duration;
@@ -29,8 +29,14 @@ pub(crate) struct Tactics {
     pub(crate) share: usize,
 }
 
-/// Who reads: `count` reads of so many `bytes`.
-pub(crate) fn share(nature: &Nature, cost: Cost, (count, bytes): (usize, usize), gap: Gap) -> Tactics {
+/// Who reads: `count` reads of so many `bytes`, of which merged ones go through a scratch of `room` each.
+pub(crate) fn share(
+    nature: &Nature,
+    cost: Cost,
+    (count, bytes): (usize, usize),
+    gap: Gap,
+    room: usize,
+) -> Tactics {
     let expected = count as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
     // A stream and long requests are shared by as many as help, however few they are: there is copying to do.
     let shared = gap == Gap::Wanted || bytes / count.max(1) >= LONG;
@@ -40,8 +46,15 @@ pub(crate) fn share(nature: &Nature, cost: Cost, (count, bytes): (usize, usize),
     // be in flight at once; and a stream through the file is one part.
     let parts_each = if gap == Gap::Wanted { 1 } else { PARTS };
     let least = if cost.waits { count.saturating_mul(SCRATCH_COLD) / bytes.max(1) } else { 1 };
-    let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads));
-    Tactics { threads, share: share.max(1) }
+    let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads)).max(1);
+    // One that does not quite fit in a scratch would be a long call and a short one, and while all threads wait for their
+    // short ones the disk has little to do.
+    let call = count.saturating_mul(room - room / WIDENED) / bytes.max(1);
+    let merges = gap != Gap::Wanted && cost.waits && bytes / count.max(1) < LONG;
+    if merges && 0 < call && call < share {
+        return Tactics { threads, share: count.div_ceil(threads * count.div_ceil(threads * call)) };
+    }
+    Tactics { threads, share }
 }
 
 /// How many threads make so many requests to good effect.
