@@ -51,7 +51,8 @@ use std::time::Instant;
 ///         temporary files, if not given. What was done stays there, should the call be killed.
 ///
 /// Returns:
-///     A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
+///     A dict: the new `files`, their `rows`, the `bytes` of all rows, how many `passes` wrote them, and how many bytes
+///     of all passes were `written_before`, by an earlier call.
 ///
 /// Raises:
 ///     FileExistsError: The output is there already.
@@ -108,6 +109,7 @@ pub fn summary(py: Python<'_>, made: Shuffled) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("files", made.files.into_iter().map(Name).collect::<Vec<_>>())?;
     dict.set_item("rows", made.rows)?;
     dict.set_item("bytes", made.bytes)?;
+    dict.set_item("passes", made.passes)?;
     dict.set_item("written_before", made.before)?;
     Ok(dict)
 }

@@ -289,6 +289,7 @@ fn json(made: &Shuffled, took: Duration) -> serde_json::Value {
         "files": made.files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(),
         "rows": made.rows,
         "bytes": made.bytes,
+        "passes": made.passes,
         "written_before": made.before,
         "seconds": took.as_secs_f64(),
     })

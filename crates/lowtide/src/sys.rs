@@ -227,9 +227,14 @@ pub fn is_network(file: &impl AsFd) -> bool {
     /// As `statfs(2)` lists them: NFS, CIFS, SMB 1 and 2, Ceph, AFS, 9P, Lustre.
     const TYPES: [u64; 8] =
         [0x6969, 0xFF53_4D42, 0x517B, 0xFE53_4D42, 0x00C3_6400, 0x5346_414F, 0x0102_1997, 0x0BD0_0BD0];
-    // The type of this number has another sign on other architectures; all of these fit in 32 bits.
+    filesystem(file).is_ok_and(|found| TYPES.contains(&found))
+}
+
+/// The magic number of the filesystem that a file is in.
+fn filesystem(file: &impl AsFd) -> io::Result<u64> {
+    // Its type has another sign on other architectures; all of them fit in 32 bits.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, clippy::cast_lossless)]
-    rustix::fs::fstatfs(file).is_ok_and(|stat| TYPES.contains(&(stat.f_type as u64 & 0xFFFF_FFFF)))
+    Ok(rustix::fs::fstatfs(file)?.f_type as u64 & 0xFFFF_FFFF)
 }
 
 /// So many bytes of a stretch in the page cache are strays: nobody reads it from there.
@@ -241,18 +246,27 @@ const STRAY: u64 = 64 << 10;
 /// first folios).
 ///
 /// # Errors
-/// Where this kernel cannot, or the file ends before `offset`: nothing is signalled, nothing stays mapped.
-pub fn begin_huge(file: &(impl AsFd + AsRawFd), offset: u64) -> io::Result<()> {
+/// Where this kernel cannot, or `end` of the file is too near, or some of it is there already: nothing is signalled, nothing
+/// stays mapped.
+pub fn begin_huge(file: &(impl AsFd + AsRawFd), offset: u64, end: u64) -> io::Result<()> {
     use rustix::mm::{Advice, MapFlags, ProtFlags};
+    /// tmpfs, ramfs, hugetlbfs: where a file has a hole, its pages would be made.
+    const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
+    let (len, offset) = (page(), offset / HUGE * HUGE);
+    let stretch = end.saturating_sub(offset).min(2 * HUGE);
     // With pages of 16 or 64 KiB, huge ones are 32 MiB and more.
-    if page() != 4096 {
+    if page() != 4096 || stretch < HUGE || IN_MEMORY.contains(&filesystem(file)?) {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let (len, offset) = (page(), offset / HUGE * HUGE);
-    // Where a page is there already, of a header that was looked at, the kernel gives all of it up and brings in single
-    // pages. So a few of them are let go, and come again with the rest.
-    if cached_bytes(file, offset, 2 * HUGE).is_ok_and(|cached| (1..=STRAY).contains(&cached)) {
-        let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(2 * HUGE), rustix::fs::Advice::DontNeed);
+    // Where a page is there already, of a header that was looked at, the kernel brings in nothing, or single pages. So a few
+    // of them are let go, and come again with the rest.
+    let mut cached = cached_bytes(file, offset, stretch)?;
+    if (1..=STRAY).contains(&cached) {
+        rustix::fs::fadvise(file, offset, NonZeroU64::new(stretch), rustix::fs::Advice::DontNeed)?;
+        cached = cached_bytes(file, offset, stretch)?;
+    }
+    if cached > 0 {
+        return Err(io::ErrorKind::ResourceBusy.into());
     }
     // SAFETY: a map of one page at an address of the kernel's choice, which nobody looks at. To populate it is an error
     // where touching it would be a signal. It is unmapped before anybody else learns of it.

@@ -208,8 +208,8 @@ def shuffle(
         progress: A function that is called with a dict after each task, as that of ``lowtide.shuffle``.
 
     Returns:
-        A dict: the new ``files``, their ``rows``, the ``bytes`` of all rows, and how many were
-        ``written_before``.
+        A dict: the new ``files``, their ``rows``, the ``bytes`` of all rows, how many ``passes`` wrote
+        them, and how many bytes of all passes were ``written_before``.
 
     Raises:
         FileExistsError: The output is there already.

@@ -17,8 +17,8 @@ use std::ptr::NonNull;
 
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
 const ALIGN: usize = 64;
-/// What the kernel's huge pages hold: 2 MiB.
-const HUGE: usize = 2 << 20;
+/// What the kernel's huge pages hold.
+const HUGE: usize = sys::HUGE as usize;
 
 /// A piece of memory, always initialised (it begins as zeros).
 #[derive(Debug)]

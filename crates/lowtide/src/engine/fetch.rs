@@ -62,7 +62,8 @@ impl Fetch<'_> {
         if let Some(extent) = nature.extent {
             return parts(count.max(1)).try_for_each(|mut part| self.ranges(part.as_mut(), extent));
         }
-        let Tactics { threads, share } = tactics::share(&nature, cost, (count, bytes), gap, room(self.budget, &nature, cost));
+        let Tactics { threads, share } =
+            tactics::share(&nature, cost, (count, bytes), gap, room(self.budget, &nature, cost));
         match gap {
             Gap::Wanted => cost.byte = 0.0,
             Gap::Avoided => cost.request = 0.0, // then nothing is worth merging

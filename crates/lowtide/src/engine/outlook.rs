@@ -55,7 +55,7 @@ impl Outlook {
         let brings_in = choice.cache == Cache::Keep && cost.waits;
         let runs = visit == Visit::Sequential && input.rows.is_dense();
         let plan = if runs { 0 } else { PLAN_BYTES };
-        let straight = runs && choice.way == Way::Direct;
+        let straight = runs && choice.way == Way::Direct && input.as_type.is_none();
         Ok(Self { choice, lane, cost, windows, brings_in, enough, room, straight, plan, gap })
     }
 

@@ -152,7 +152,7 @@ pub(crate) fn next_call(
         if extent.is_merged() {
             // A disk reads whole sectors, and cutting them costs a copy. To whole pages of memory it writes faster.
             let long = nature.align > 1 && extent.len() >= LONG;
-            let align = if long { nature.align.max(WHOLE) } else { nature.align.max(1) };
+            let align = nature.align.max(if long { WHOLE } else { 1 });
             let whole = extent.bytes.start / align * align..extent.bytes.end.next_multiple_of(align);
             if whole.end <= nature.end && whole.end - whole.start <= SCRATCH_WARM as u64 {
                 extent.bytes = whole;

@@ -2,7 +2,9 @@
 //!
 //! They are asked again for every call, so that a file which warms up in the middle of a group is noticed.
 
-use super::tuning::{ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WIDENED, WORTH_WAITING};
+use super::tuning::{
+    ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WIDENED, WORTH_WAITING,
+};
 use crate::store::{Cost, Manner, Nature};
 use std::ops::Range;
 use std::time::Duration;
@@ -168,6 +170,8 @@ mod tests {
     use super::*;
 
     const WARM: Cost = Cost { request: 800.0, byte: 0.08, waits: false };
+    /// A scratch.
+    const ROOM: usize = SCRATCH_COLD;
     const COLD: Cost = Cost { request: 15_000.0, byte: 0.5, waits: true };
 
     /// A file through the page cache, with a ring.
@@ -211,18 +215,26 @@ mod tests {
 
     #[test]
     fn a_batch_is_one_thread_and_a_sweep_is_many() {
-        assert_eq!(share(&READS, WARM, (12, 24 << 10), Gap::Lost).threads, 1, "not worth waking anybody");
         assert_eq!(
-            share(&READS, COLD, (12, 24 << 10), Gap::Lost).threads,
+            share(&READS, WARM, (12, 24 << 10), Gap::Lost, ROOM).threads,
+            1,
+            "not worth waking anybody"
+        );
+        assert_eq!(
+            share(&READS, COLD, (12, 24 << 10), Gap::Lost, ROOM).threads,
             1,
             "one ring has them all in flight"
         );
-        assert_eq!(share(&READS, COLD, (4096, 2 << 20), Gap::Lost).threads, 9);
-        assert_eq!(share(&READS, WARM, (4096, 2 << 20), Gap::Lost).threads, 8);
-        assert_eq!(share(&READS, COLD, (12, 12 << 20), Gap::Lost).threads, 9, "long ones are copying, too");
+        assert_eq!(share(&READS, COLD, (4096, 2 << 20), Gap::Lost, ROOM).threads, 9);
+        assert_eq!(share(&READS, WARM, (4096, 2 << 20), Gap::Lost, ROOM).threads, 8);
+        assert_eq!(
+            share(&READS, COLD, (12, 12 << 20), Gap::Lost, ROOM).threads,
+            9,
+            "long ones are copying, too"
+        );
         let dropping = Nature { together: false, keeps: false, in_flight: 0, waiting: 16, ..READS };
         assert_eq!(
-            share(&dropping, COLD, (12, 24 << 10), Gap::Lost).threads,
+            share(&dropping, COLD, (12, 24 << 10), Gap::Lost, ROOM).threads,
             12,
             "a thread for each in flight"
         );
@@ -234,9 +246,11 @@ mod tests {
     #[test]
     fn parts_are_shared_by_all_and_a_stream_is_one_each() {
         for (count, bytes) in [(0, 0), (1, 10), (7, 1 << 20), (4096, 2 << 20), (1 << 20, 512 << 20)] {
-            for cost in [WARM, COLD] {
+            for (cost, room) in [(WARM, ROOM), (COLD, ROOM), (COLD, 1 << 20)] {
                 for gap in [Gap::Lost, Gap::Wanted] {
-                    let Tactics { threads, share } = share(&READS, cost, (count, bytes), gap);
+                    let Tactics { threads, share } = share(&READS, cost, (count, bytes), gap, room);
+                    let merged = cost.waits && gap == Gap::Lost && bytes / count.max(1) < LONG;
+                    assert!(!merged || share * (bytes / count.max(1)) <= room, "a part is one call");
                     assert!(threads >= 1 && share >= 1);
                     assert!(threads == 1 || count.div_ceil(share) >= threads, "nobody goes without a part");
                     assert!(gap == Gap::Lost || count.div_ceil(share) <= threads.max(1));

@@ -50,7 +50,7 @@ pub struct ShuffleFiles {
 pub struct Sorting {
     /// What is being written.
     pub step: SortStep,
-    /// Bytes that were written, in runs and in the new files.
+    /// Bytes that were written, in runs, in merged ones and in the new files.
     pub written: u64,
     /// How many there will be: the data as often as there are passes.
     pub total: u64,

@@ -10,8 +10,6 @@ use crate::sys;
 pub(super) struct Planned {
     /// Rows of a bucket.
     pub(super) batch: u64,
-    /// Rows of a run, at most.
-    pub(super) run_rows: u64,
     /// How many runs are merged into one before they are gathered; 1 where two passes are made.
     pub(super) each: u64,
     /// Bytes of one bucket in one run, as the first pass writes it.
@@ -33,6 +31,6 @@ impl Planned {
         let bytes = u128::from(run_rows) * u128::from(batch) * u128::from(row) / u128::from(rows.max(1));
         // At least a row: it lies together.
         let piece = u64::try_from(bytes).unwrap_or(u64::MAX).max(row);
-        Some(Self { batch, run_rows, each: merged(work, run_rows, &shares), piece })
+        Some(Self { batch, each: merged(work, run_rows, &shares), piece })
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the state is written down: what a kill loses at most. Each time costs some 20 ms of syncing.
-const CHECKPOINT: Duration = Duration::from_secs(2);
+const CHECKPOINT: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_secs(2) };
 
 /// The work, as far as it is.
 pub(super) struct Files<'f> {
@@ -52,6 +52,15 @@ impl Done<'_> {
     fn bytes(&self, rows: u64) -> u64 {
         let State { next, merged, buckets, batch, .. } = self.state;
         (next + merged + buckets.saturating_mul(batch).min(rows)) * self.row
+    }
+
+    /// What it goes on with.
+    fn step(&self, rows: u64) -> SortStep {
+        match &self.state {
+            state if state.next < rows => SortStep::Runs,
+            state if state.passes() > 2 && state.merged < rows => SortStep::Merging,
+            _ => SortStep::Rows,
+        }
     }
 
     /// Writes down how far it is, once these are on the disk for sure.
@@ -103,7 +112,10 @@ impl<'f> Files<'f> {
         let steps = Shard::ALONE.steps(rows, 0, batch, LastStep::Split)?;
         let work = Work { rows, steps: steps.count(), batch };
         let layout = Layout::new(work, &shares).ok_or_else(|| too_large(&shares))?;
-        let layout = Layout { bucket_steps: 1, buckets: if empty { 0 } else { steps.count() }, ..layout };
+        let buckets = if empty { 0 } else { steps.count() };
+        // Of all that are merged into one, the number of a row has 32 bits.
+        let run_rows = layout.run_rows.min(u64::from(u32::MAX) / state.each).max(1);
+        let layout = Layout { bucket_steps: 1, buckets, run_rows, ..layout };
         let order = Permutation::new(rows, shuffle.seed, shuffle.epoch);
         let job = Job { inputs, pass: Pass::Exact(order.clone()), steps, ahead: 0 };
         let task = Task::new(Arc::new(job), order, 0, layout);
@@ -144,7 +156,7 @@ impl<'f> Files<'f> {
         let (rows, before, passes) = (self.task.order.len(), self.written(), self.passes());
         let total = u64::from(passes) * rows * self.done.row;
         let mut tell = |step, written| progress(Sorting { step, written, total, before, passes });
-        tell(SortStep::Runs, before);
+        tell(self.done.step(rows), before);
         if self.task.layout.buckets == 0 {
             self.outputs.iter().try_for_each(Output::only_header)?;
         } else {
@@ -204,6 +216,7 @@ impl<'f> Files<'f> {
             let answer = pages::write(merged, sheets, stretches, &mut make, &mut written, interrupt);
             let saved = done.save(merged.iter().map(|output| &output.file));
             answer.and(saved)?;
+            done.folder.sync()?;
         }
         let starts = self.merged.iter().map(|output| first.iter().map(|&row| output.at(row)).collect());
         let starts = starts.collect();
@@ -232,7 +245,7 @@ impl<'f> Files<'f> {
         let (task, outputs) = (&*task, &*outputs);
         let (rows, batch, begin) = (task.order.len(), done.state.batch, done.state.buckets);
         let mut sorted = Sorted::new(task, runs)?;
-        sorted.skip(task, begin)?;
+        sorted.skip(task, begin, interrupt)?;
         let buckets = (begin..task.layout.buckets).filter_map(|bucket| task.job.steps.range(bucket));
         let mut make = |rows: &Range<u64>, into: &mut [&mut [u8]]| {
             let mut into: Vec<Vec<&mut [u8]>> = into.iter_mut().map(|into| vec![&mut **into]).collect();
@@ -257,14 +270,13 @@ pub(super) fn headers(shuffle: &ShuffleFiles) -> Result<Vec<Vec<u8>>> {
     shuffle.arrays.iter().zip(&shuffle.outputs).map(header).collect()
 }
 
-/// Whether this budget has room for what a state speaks of: another one may have begun it.
+/// Whether this budget has room for what a state speaks of: another one may have begun it. The default follows the room
+/// that there is, which is never quite the same, so a little more than is planned goes on, too: out of what is free.
 fn can_go_on(state: &State, planned: &Planned, shares: &[Share], rows: u64) -> bool {
+    let with_some = |most: u64| most.saturating_add(most / 16);
     let limit = shares.first().map_or(0, |share| share.limit);
-    let counted = || state.each <= most_merged(limit, rows.div_ceil(state.batch));
-    // Runs that are yet to be made may be longer than those that there are.
-    let numbered =
-        || state.each.checked_mul(planned.run_rows).is_some_and(|rows| u32::try_from(rows).is_ok());
-    state.batch <= planned.batch && (state.each == 1 || counted() && numbered())
+    let counted = || state.each <= with_some(most_merged(limit, rows.div_ceil(state.batch)));
+    state.batch <= with_some(planned.batch) && (state.each == 1 || counted())
 }
 
 /// Bytes that a state says are in the file for runs, and in the new one.
@@ -315,4 +327,34 @@ fn sheets(task: &Task, outputs: &[Output]) -> Result<Vec<Sheet>> {
     let largest = task.job.steps.range(0).map_or(0, |rows| rows.end - rows.start);
     let sheets = outputs.iter().zip(&task.job.inputs);
     sheets.map(|(output, input)| output.sheet(input.budget(), largest)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_begun_goes_on_in_a_larger_budget_and_in_one_a_little_smaller() {
+        let rows = 10_000_000_000;
+        let planned = |limit: u64| {
+            let shares = [Share { row: 8, limit }];
+            let batch = crate::sort::plan::bucket_rows(rows, &shares, 4096);
+            let work = Work { rows, steps: rows.div_ceil(batch), batch };
+            let run_rows = Layout::new(work, &shares).unwrap().run_rows;
+            let each = crate::sort::passes::merged(work, run_rows, &shares);
+            (Planned { batch, each, piece: 0 }, shares)
+        };
+        let small = planned(64 << 20).0;
+        assert!(small.each > 1);
+        let mut state = State::default();
+        (state.batch, state.each) = (small.batch, small.each);
+        let goes_on = |limit| {
+            let (planned, shares) = planned(limit);
+            can_go_on(&state, &planned, &shares, rows)
+        };
+        for limit in [64 << 20, 8 << 30, 1 << 40, (64 << 20) - 4096, 63 << 20] {
+            assert!(goes_on(limit), "{limit}");
+        }
+        assert!(!goes_on(48 << 20));
+    }
 }

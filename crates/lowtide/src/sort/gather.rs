@@ -172,8 +172,9 @@ impl Sorted {
     }
 
     /// Goes past the buckets before this one: they were taken before.
-    pub(crate) fn skip(&mut self, task: &Task, bucket: u64) -> Result<()> {
+    pub(crate) fn skip(&mut self, task: &Task, bucket: u64, interrupt: Interrupt<'_>) -> Result<()> {
         for earlier in 0..bucket {
+            interrupt()?;
             let counts = self.plan(task, earlier)?.counts;
             self.taken.iter_mut().zip(counts).for_each(|(taken, count)| *taken += count as u64);
         }

@@ -41,7 +41,7 @@ struct Group {
 impl Merge {
     pub(crate) fn new(task: &Task, runs: Runs, each: usize) -> Result<Self> {
         let (_, lanes) = pieces::lanes(task, &runs)?;
-        Ok(Self { runs, each: each.max(1), lanes, group: None })
+        Ok(Self { runs, each, lanes, group: None })
     }
 
     /// Reads a stretch of the new runs, of one of them, into memory for it, a piece for every input. Stretch follows stretch.
@@ -72,12 +72,15 @@ impl Merge {
             let begins = starts[group.runs.clone()].iter().zip(&group.taken);
             let begins = begins.map(|(start, taken)| start + taken * row as u64);
             let mut places = (0..woven.runs()).flat_map(|run| woven.places(run, stretch.clone()));
-            let mut rest = (0, 0);
+            let mut rest = Some((0, 0));
             let mut place = |part: &Part, from: &Block| {
-                rest = copy(part, from, row, (&mut places, rest), into);
+                rest = rest.and_then(|rest| copy(part, from, row, (&mut places, rest), into));
             };
             let pieces = begins.zip(counts.iter().copied());
             pieces::take((lane, input, file.align()), pieces, &mut place, interrupt)?;
+            if rest.is_none_or(|(_, rows)| rows > 0) {
+                return Err(Error::Bug { what: "runs have other rows than they should".into() });
+            }
         }
         group.taken.iter_mut().zip(counts).for_each(|(taken, count)| *taken += count as u64);
         Ok(())
@@ -93,6 +96,9 @@ impl Merge {
             return Err(Error::Bug { what: "rows of no run were to be merged".into() });
         };
         let rows = first[begin]..end(last);
+        if u32::try_from(rows.end - rows.start).is_err() {
+            return Err(Error::Bug { what: format!("{} rows were to be in one run", rows.end - rows.start) });
+        }
         let len = runs.len().checked_mul(buckets).and_then(|cells| cells.checked_mul(size_of::<u32>()));
         let len = len.ok_or(Error::Memory { needs: u64::MAX })?;
         let mut ends = memory(task.job.inputs[0].budget(), len)?;
@@ -127,14 +133,14 @@ fn buckets(task: &Task) -> usize {
 }
 
 /// Copies the rows of a part to their places, of which some may be left over from the last part; gives what is left of
-/// the last ones.
+/// the last ones, or nothing where there are fewer places than rows.
 fn copy(
     part: &Part,
     from: &Block,
     row: usize,
     (places, mut rest): (&mut dyn Iterator<Item = (usize, usize)>, (usize, usize)),
     into: &mut [u8],
-) -> (usize, usize) {
+) -> Option<(usize, usize)> {
     let far = Far::default();
     let mut bytes = &**from;
     for extent in part {
@@ -144,8 +150,7 @@ fn copy(
         let mut mine = &mine[extent.lead..extent.lead + extent.rows * row];
         while !mine.is_empty() {
             if rest.1 == 0 {
-                let Some(next) = places.next() else { return (0, 0) };
-                rest = next;
+                rest = places.next()?;
             }
             let (place, rows) = rest;
             let taken = rows.min(mine.len() / row);
@@ -154,5 +159,5 @@ fn copy(
             (mine, rest) = (others, (place + taken, rows - taken));
         }
     }
-    rest
+    Some(rest)
 }

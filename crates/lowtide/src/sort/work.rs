@@ -41,7 +41,7 @@ pub(crate) struct State {
 pub(crate) struct Folder {
     path: PathBuf,
     /// Locked, until it is closed.
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 /// Where the state is.
@@ -87,7 +87,7 @@ impl Folder {
             if fs::symlink_metadata(&path)
                 .is_ok_and(|named| (named.dev(), named.ino()) == (ours.st_dev, ours.st_ino))
             {
-                return Ok(Self { path, _lock: lock });
+                return Ok(Self { path, lock });
             }
         }
         Err(busy("other shuffles take its place again and again"))
@@ -137,6 +137,14 @@ impl Folder {
     pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec(state).map_err(|error| Error::Bug { what: error.to_string() })?;
         replace(&self.path.join(STATE), &text)
+    }
+
+    /// Makes sure that what was saved last is what the next call finds, even where the power fails, on filesystems that can.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match rustix::fs::fsync(&self.lock) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+            Err(error) => Err(Error::io(&self.path, "sync the folder", error)),
+        }
     }
 
     /// Nobody goes on with it.

@@ -56,6 +56,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Of any type, whole elements fit in so many bytes.
+const ELEMENTS: usize = 64;
+
 /// One read: these bytes of the file, into this buffer.
 #[derive(Debug)]
 pub struct Read<'a> {
@@ -72,20 +75,29 @@ impl<'a> Read<'a> {
         self.into.chunks_mut(len).zip(offsets).map(|(into, offset)| Read { offset, into })
     }
 
-    /// The same in pieces of about `len` bytes, which end where a page of memory does; what is left of less than a page
-    /// goes with the last. Memory that lies in its page as the bytes do in the
-    /// file's ([`lead`](crate::budget::pool::lead)) is cut where an unbuffered read needs no copy.
+    /// The same in pieces of about `len` bytes, which end where a page of memory does, as far as no element is cut in two;
+    /// what is left of less than a page goes with the last. Memory that lies in its page as the bytes do in the file's
+    /// ([`lead`](crate::budget::pool::lead)) is cut where an unbuffered read needs no copy.
     pub(crate) fn paged(self, len: usize) -> impl Iterator<Item = Read<'a>> {
-        let page = sys::page();
-        let (mut offset, mut rest) = (self.offset, self.into);
+        let (page, mut rest) = (sys::page(), Some(self));
         std::iter::from_fn(move || {
-            let cut = len.saturating_sub(rest.as_ptr().addr() % page).max(1);
-            let at = if rest.len() < cut.saturating_add(page) { rest.len() } else { cut };
-            let (into, others) = std::mem::take(&mut rest).split_at_mut(at);
-            let read = Read { offset, into };
-            (offset, rest) = (read.end(), others);
-            (at > 0).then_some(read)
+            let read = rest.take().filter(|read| !read.into.is_empty())?;
+            let cut = len.saturating_sub(read.into.as_ptr().addr() % page / ELEMENTS * ELEMENTS);
+            if read.into.len() < cut.saturating_add(page) {
+                return Some(read);
+            }
+            let (piece, others) = read.split(cut.max(ELEMENTS));
+            rest = Some(others);
+            Some(piece)
         })
+    }
+
+    /// So many bytes of it, and the others.
+    pub(crate) fn split(self, at: usize) -> (Self, Self) {
+        let (into, others) = self.into.split_at_mut(at);
+        let read = Read { offset: self.offset, into };
+        let offset = read.end();
+        (read, Read { offset, into: others })
     }
 
     /// One past the last byte.
@@ -274,4 +286,36 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`Error::Truncated`](crate::Error::Truncated) for a read past the end of the file as it is now.
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_all_of_it_end_where_pages_do_and_cut_no_element(
+            bytes in 0_usize..400_000,
+            first in 0_usize..10_000,
+            offset in 0_u64..10_000,
+            len in prop::sample::select(vec![64_usize << 10, 256 << 10]),
+        ) {
+            let (mut memory, page) = (vec![0_u8; first + bytes], sys::page());
+            let (mut at, mut end) = (memory.as_ptr().addr() + first, offset);
+            let begins = at;
+            let pieces: Vec<_> = Read { offset, into: &mut memory[first..] }.paged(len).collect();
+            for (number, piece) in pieces.iter().enumerate() {
+                prop_assert_eq!((piece.into.as_ptr().addr(), piece.offset), (at, end));
+                (at, end) = (at + piece.into.len(), piece.end());
+                if number + 1 < pieces.len() {
+                    prop_assert!(piece.into.len().is_multiple_of(ELEMENTS) && piece.into.len() <= len);
+                    prop_assert_eq!((at - begins % ELEMENTS) % page, 0);
+                } else {
+                    prop_assert!(!piece.into.is_empty() && piece.into.len() < len + page);
+                }
+            }
+            prop_assert_eq!(end, offset + bytes as u64);
+        }
+    }
 }

@@ -67,32 +67,38 @@ impl<'a> Piece<'a> {
             && into.as_ptr().addr().is_multiple_of(self.align)
     }
 
-    /// Whether most of it could go to its place at once: memory that lies in its page as the bytes in theirs.
-    pub(super) fn has_straight_part(&self) -> bool {
-        let Read { offset, into } = &self.read;
-        let in_page = usize::try_from(offset % sys::page() as u64).unwrap_or(0);
-        into.len() >= STRAIGHT && into.as_ptr().addr() % sys::page() == in_page && !self.is_straight()
+    /// What its offset and its memory begin with where they do: whole sectors, and whole pages. To memory that is no whole
+    /// page a virtual disk wrote at two thirds of the rate, sectors or not.
+    fn whole(&self) -> usize {
+        self.align.max(sys::page())
     }
 
-    /// The whole pages of it, which go straight to their place, and the two ends, which do not. To memory that is no whole
-    /// page a virtual disk wrote at two thirds of the rate, sectors or not.
-    pub(super) fn straightened(self) -> [Self; 3] {
-        let Self { source, file, align, read: Read { offset, into } } = self;
-        let whole = align.max(sys::page());
-        let head = usize::try_from(offset.next_multiple_of(whole as u64) - offset).unwrap_or(0);
-        let (head, rest) = into.split_at_mut(head.min(into.len()));
-        let (body, tail) = rest.split_at_mut(rest.len() / whole * whole);
-        let begin = offset + head.len() as u64;
-        let end = begin + body.len() as u64;
-        let parts = [(offset, head), (begin, body), (end, tail)];
-        parts.map(|(offset, into)| Self { source, file, align, read: Read { offset, into } })
+    /// Whether most of it could go to its place at once: memory that lies as the bytes do.
+    pub(super) fn has_straight_part(&self) -> bool {
+        let (Read { offset, into }, whole) = (&self.read, self.whole());
+        let ahead = usize::try_from(offset % whole as u64).unwrap_or(0);
+        into.len() >= STRAIGHT && into.as_ptr().addr() % whole == ahead && !self.is_straight()
+    }
+
+    /// What of it goes straight to its place, and the two ends, which do not; all of it where nothing does.
+    pub(super) fn straightened(self) -> impl Iterator<Item = Self> {
+        let (divides, whole) = (self.has_straight_part(), self.whole());
+        let Self { source, file, align, read } = self;
+        let head = if divides { read.offset.next_multiple_of(whole as u64) - read.offset } else { 0 };
+        let head = usize::try_from(head).unwrap_or(usize::MAX).min(read.into.len());
+        let (head, rest) = read.split(head);
+        let body = if divides { rest.into.len() / whole * whole } else { rest.into.len() };
+        let (body, tail) = rest.split(body);
+        let parts = [head, body, tail].into_iter().filter(|part| !part.into.is_empty());
+        parts.map(move |read| Self { source, file, align, read })
     }
 
     /// In pieces of at most `longest` bytes, of about the same size: a short one at the end would be a request, too.
     pub(super) fn cut(self, longest: usize) -> impl Iterator<Item = Self> {
+        let whole = self.whole();
         let Self { source, file, align, read } = self;
-        let count = read.into.len().div_ceil(longest).max(1);
-        let even = read.into.len().div_ceil(count).next_multiple_of(align).min(longest).max(1);
+        let count = read.into.len().div_ceil(longest);
+        let even = read.into.len().div_ceil(count).next_multiple_of(whole).min(longest);
         read.pieces(even).map(move |read| Self { source, file, align, read })
     }
 

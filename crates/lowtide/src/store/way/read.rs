@@ -171,7 +171,7 @@ impl ReadStore {
         };
         let began = Instant::now();
         if begins
-            && sys::begin_huge(&file, first).is_err()
+            && sys::begin_huge(&file, first, self.source.len()).is_err()
             && let Some(read) = reads.first_mut()
         {
             let len = read.into.len().min(BEGINS);
@@ -378,5 +378,23 @@ mod tests {
         let (Some(never), Some(looked)) = (brought_in(false), brought_in(true)) else { return };
         // Where the kernel makes no large folios, or maps them piece by piece, there is nothing to lose.
         assert!(looked <= 2 * never + 16, "{never} faults, and {looked} where the header was looked at");
+    }
+
+    /// What somebody may have a use for stays where it is, and is not read again.
+    #[test]
+    fn a_file_that_is_in_memory_stays_there() {
+        for (len, keeps) in [(40 << 10, 40 << 10), (8 << 20, 1 << 20)] {
+            let mut named = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            std::io::Write::write_all(&mut named, &vec![7; len]).unwrap();
+            named.as_file().sync_all().unwrap();
+            let gone = NonZeroU64::new((len - keeps) as u64);
+            if gone.is_some() {
+                rustix::fs::fadvise(named.as_file(), keeps as u64, gone, Advice::DontNeed).unwrap();
+            }
+            let cached = || sys::cached_bytes(named.as_file(), 0, 0).unwrap_or(0);
+            let before = cached();
+            assert!(sys::begin_huge(named.as_file(), 0, len as u64).is_err(), "{len}");
+            assert_eq!(cached(), before);
+        }
     }
 }
