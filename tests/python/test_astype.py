@@ -212,3 +212,16 @@ def test_memory_stays_within_the_budget(tmp_path, python, one, other, order):
     # The chunk in the caller's hand, stacks of threads and what the C library keeps for each are beside it:
     # with threads that come and go, half a megabyte more was seen in one run of five.
     assert int(grown) < (8 << 20) + (3 << 19)
+
+
+@pytest.mark.parametrize("made", ["complex128", "float32", "float16"])
+@pytest.mark.parametrize("odd", [1, 8])
+def test_long_reads_into_memory_of_any_address(tmp_path, made, odd):
+    """A long read is cut in pieces, at pages of memory: never inside an element, wherever that begins."""
+    rows = (np.arange(600_000, dtype="float32") % 1000).reshape(-1, 3)
+    np.save(tmp_path / "a.npy", rows)
+    a = lowtide.open(tmp_path / "a.npy").astype(made)
+    memory = np.empty(rows.size * np.dtype(made).itemsize + odd, "u1")
+    out = memory[odd:].view(made).reshape(rows.shape)
+    a.take(np.arange(len(rows)), out=out)
+    np.testing.assert_array_equal(out, rows.astype(made))

