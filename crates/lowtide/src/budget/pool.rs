@@ -12,8 +12,9 @@ use crate::sys;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::alloc::{self, Layout};
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Every slab is aligned for vector code, and for unbuffered reads where it is mapped.
 const ALIGN: usize = 64;
@@ -319,6 +320,40 @@ impl DerefMut for Block {
     }
 }
 
+/// A block, or one of two halves of one, each with its own user: a huge page is larger than what each of them may take.
+#[derive(Debug)]
+pub(crate) struct Half {
+    block: Arc<Block>,
+    bytes: Range<usize>,
+}
+
+impl Half {
+    pub(crate) fn whole(block: Block) -> Self {
+        Self { bytes: 0..block.len(), block: Arc::new(block) }
+    }
+
+    /// Both halves of what is not divided yet: whole pages, and what is left.
+    pub(crate) fn split(self) -> [Self; 2] {
+        let Range { start, end } = self.bytes;
+        let middle = start + (end - start) / 2 / sys::page() * sys::page();
+        [start..middle, middle..end].map(|bytes| Self { block: self.block.clone(), bytes })
+    }
+
+    /// The first byte, for the kernel to write to.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.block.as_ptr().wrapping_add(self.bytes.start)
+    }
+}
+
+impl Deref for Half {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: these bytes of the block, which lives as long as this; nobody else has them, and nobody looks at all of it.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes.len()) }
+    }
+}
+
 /// How far behind the beginning of a page a block begins whose bytes come from byte `offset` of a file: where they lie in
 /// their pages as they do in the file, an unbuffered read goes straight to them. (2.8 GB/s through a buffer, 4.0 without,
 /// where the disk gave 4.3: what is copied takes from what the disk can write to memory.) 0 where memory is not in huge
@@ -367,6 +402,26 @@ mod tests {
         assert_eq!(budget.used(), 0);
         drop(held);
         assert_eq!(budget.used(), 3 << 20);
+    }
+
+    #[test]
+    fn halves_are_all_of_a_block_and_give_it_back() {
+        let budget = Budget::new(64 << 20).unwrap();
+        for len in [(2 << 20) + 12_345, 8192, 100] {
+            let mut block = Block::counted(&budget, len).unwrap().unwrap();
+            block.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
+            let (start, used) = (block.as_ptr(), budget.used());
+            let [one, other] = Half::whole(block).split();
+            assert_eq!((one.as_ptr(), other.as_ptr()), (start, start.wrapping_add(one.len())));
+            assert!(one.len() + other.len() == len && one.len().is_multiple_of(sys::page()));
+            assert!(one.iter().chain(&*other).enumerate().all(|(i, &byte)| byte == i as u8));
+            drop(one);
+            assert_eq!(budget.used(), used);
+            let slab = Block::counted(&budget, len).unwrap().unwrap();
+            assert_ne!(slab.as_ptr(), start, "the other half is somebody's");
+            drop(other);
+            assert_eq!(Block::counted(&budget, len).unwrap().unwrap().as_ptr(), start, "used again");
+        }
     }
 
     #[test]

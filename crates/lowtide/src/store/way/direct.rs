@@ -9,7 +9,7 @@
 use super::deep::{DEPTH, Engine, Piece, Rings, check_ends};
 use super::uring::Ring;
 use crate::budget::Budget;
-use crate::budget::pool::Block;
+use crate::budget::pool::{Block, Half};
 use crate::door::ACCESS;
 use crate::error::{Error, Result};
 use crate::store::{Cost, DirectFile, Files, How, Nature, OneFile, Read, Report, Source, Store};
@@ -100,6 +100,8 @@ pub struct DirectStore {
     engine: Engine,
     budget: Budget,
     rings: Rings,
+    /// Half of a ring's buffer, for the next one.
+    spare: Mutex<Option<Half>>,
 }
 
 impl DirectStore {
@@ -128,15 +130,16 @@ impl DirectStore {
                 hint: ACCESS.is("read") + " works in any budget",
             });
         }
-        Ok(Self { over, engine, budget: budget.clone(), rings: Rings::default() })
+        let (rings, spare) = (Rings::default(), Mutex::default());
+        Ok(Self { over, engine, budget: budget.clone(), rings, spare })
     }
 
     /// The most rings that read at once.
     pub(crate) const RINGS_AT_MOST: usize = 2 * RINGS;
 
     /// How many rings read at once in a budget. Fewer with buffers in huge pages beat more without: a virtual disk wrote
-    /// 1.2 GB/s to buffers of a mebibyte and 2.8 to those of two. But two at least, of which small rows need no large
-    /// buffer: a thread by itself makes 74,000 requests a second, whatever a disk can do.
+    /// 1.2 GB/s to buffers of a mebibyte and 2.8 to those of two. But two at least: a thread by itself makes 74,000 requests
+    /// a second, whatever a disk can do.
     pub(crate) fn rings(limit: u64) -> usize {
         let most = (sys::cores() * RINGS).min(Self::RINGS_AT_MOST);
         match usize::try_from(limit / 16 / sys::HUGE) {
@@ -155,10 +158,28 @@ impl DirectStore {
         self.engine
     }
 
-    /// Memory for pieces in flight: as much as the budget gives.
-    fn bounce(&self, align: usize) -> Result<Block> {
+    /// Memory for a ring's pieces in flight. Where its share is less than a huge page, and two of them are not, two rings
+    /// have halves of one.
+    fn half(&self, align: usize) -> Result<Half> {
+        let (smallest, share) = (smallest_bounce(align), Self::bounce_share(self.budget.limit()));
+        let spare = sys::locked(&self.spare, Option::take).filter(|half| half.len() >= smallest);
+        if let Some(half) = spare {
+            return Ok(half);
+        }
+        let two = (share as u64) < sys::HUGE && 2 * share as u64 >= sys::HUGE;
+        let whole = Half::whole(self.bounce(if two { 2 * share } else { share }, align)?);
+        if !two || whole.len() < 2 * smallest {
+            return Ok(whole);
+        }
+        let [half, spare] = whole.split();
+        sys::locked(&self.spare, |kept| *kept = Some(spare));
+        Ok(half)
+    }
+
+    /// Memory for pieces in flight: `len`, or as much as the budget gives.
+    fn bounce(&self, len: usize, align: usize) -> Result<Block> {
         let smallest = smallest_bounce(align);
-        let mut len = Self::bounce_share(self.budget.limit()).max(smallest);
+        let mut len = len.max(smallest);
         loop {
             if let Some(block) = Block::counted(&self.budget, len)? {
                 return Ok(block);
@@ -213,7 +234,7 @@ impl DirectStore {
     fn by_ring(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
         let align = widest(&pieces);
         let failed = |e| Error::io(pieces[0].source.path(), "set io_uring up", e);
-        let made = || Ring::new(DEPTH, Some(self.bounce(align)?)).map_err(failed);
+        let made = || Ring::new(DEPTH, Some(self.half(align)?)).map_err(failed);
         let mut ring = match self.rings.take().filter(|ring| ring.bounce_len() >= smallest_bounce(align)) {
             Some(ring) => ring,
             None => match &self.over {
@@ -230,7 +251,9 @@ impl DirectStore {
     }
 
     fn by_threads(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
-        let mut bounce = self.bounce(widest(&pieces))?;
+        let limit = self.budget.limit();
+        let all = (Self::bounce_share(limit) * Self::rings(limit)).min(BOUNCE); // whoever reads has threads of his own
+        let mut bounce = self.bounce(all, widest(&pieces))?;
         let (mut pieces, slot) = Self::cut(pieces, bounce.len(), THREADS / 2)?;
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
@@ -343,7 +366,8 @@ mod tests {
                 let file = OnceLock::from(DirectFile { align, ..file.unwrap() });
                 let over = Over::One(Alone { source, align, file });
                 let (budget, rings) = (Budget::new(512 << 10).unwrap(), Rings::default());
-                let store = DirectStore { over, engine, budget: budget.clone(), rings };
+                let spare = Mutex::default();
+                let store = DirectStore { over, engine, budget: budget.clone(), rings, spare };
                 let (mut first, mut second) = (vec![0; 2_500_000], vec![0; 10]);
                 let reads =
                     &mut [Read { offset: 77, into: &mut first }, Read { offset: 1, into: &mut second }];

@@ -5,7 +5,7 @@
 //! else's. Writes come straight from memory that [`Ring::write`] borrows, for as long.
 
 use super::deep::Piece;
-use crate::budget::pool::Block;
+use crate::budget::pool::Half;
 use crate::error::Result;
 use io_uring::{IoUring, Probe, opcode, types};
 use std::fs::File;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// A ring, and the memory that its reads go to.
 pub(super) struct Ring {
     queue: IoUring,
-    bounce: Option<Block>,
+    bounce: Option<Half>,
     depth: usize,
 }
 
@@ -93,7 +93,7 @@ impl Ring {
     }
 
     /// Without a buffer for pieces that are all read straight.
-    pub fn new(depth: usize, bounce: Option<Block>) -> io::Result<Self> {
+    pub fn new(depth: usize, bounce: Option<Half>) -> io::Result<Self> {
         let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
         Ok(Self { queue: IoUring::new(entries)?, bounce, depth })
     }
@@ -111,7 +111,7 @@ impl Ring {
         let bounces = !pieces.iter().all(Piece::is_straight);
         let slots = if bounces { (self.bounce_len() / slot.max(1)).min(self.depth) } else { self.depth };
         assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce_len());
-        let start = self.bounce.as_ref().map_or(std::ptr::null_mut(), Block::as_ptr);
+        let start = self.bounce.as_ref().map_or(std::ptr::null_mut(), Half::as_ptr);
         let mut free: Vec<usize> = (0..slots).collect();
         let mut holds = vec![0; slots];
         let mut flight = Flight { ring: &mut self.queue, count: 0 };
