@@ -289,7 +289,7 @@ def test_chunks_of_ranks_refuse_what_cannot_be(save):
 @pytest.mark.parametrize("head", [0, 64, 100, 128, 4032])
 @pytest.mark.parametrize("files", [1, 3])
 def test_long_chunks_around_the_page_cache(tmp_path, head, files):
-    """Unbuffered, chunks of 2 MiB and more are read straight to memory that lies as they do in their files; ends are not."""
+    """Unbuffered, chunks of 2 MiB and more go straight to memory that lies as they do in their files."""
     rows = np.random.default_rng(1).integers(0, 256, (20_011, 512), dtype="uint8")
     paths = [tmp_path / f"{n}.bin" for n in range(files)]
     for path, part in zip(paths, np.array_split(rows, files), strict=True):

@@ -402,7 +402,11 @@ def test_what_a_small_budget_costs_is_said_beforehand(tmp_path, caplog):
         passes = set()
         with caplog.at_level("WARNING", "lowtide"):
             lowtide.shuffle(
-                path, out, budget=budget, overwrite=True, progress=lambda at: passes.add(at["passes"])
+                path,
+                out,
+                budget=budget,
+                overwrite=True,
+                progress=lambda at, passes=passes: passes.add(at["passes"]),
             )
         assert words in caplog.text
         assert passes == {3 if budget == "1MiB" else 2}

@@ -41,18 +41,18 @@ use std::time::Instant;
 ///     budget: How much memory is used at most: a size like "64MiB", or a number of bytes. The default is the
 ///         smaller of 256 MiB and a quarter of the room.
 ///     overwrite: Replaces files that are there already, once the new ones are whole.
-///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"; of three passes
-///         the second is "merging"), `written` and `total` in bytes, what was written `before`, and how many
-///         `passes` there are; `step` is "sending" while files go to an object store. By default a line on the
-///         terminal; False for silence.
+///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"; of three
+///         passes the second is "merging"), `written` and `total` in bytes, what was written `before`, and how
+///         many `passes` there are; `step` is "sending" while files go to an object store. By default a line on
+///         the terminal; False for silence.
 ///     storage_options: How object stores are reached, those of the inputs and of the output, as for
 ///         `lowtide.open`.
 ///     work: A folder of this machine for files that go to an object store: twice the data. The system's for
 ///         temporary files, if not given. What was done stays there, should the call be killed.
 ///
 /// Returns:
-///     A dict: the new `files`, their `rows`, the `bytes` of all rows, how many `passes` wrote them, and how many bytes
-///     of all passes were `written_before`, by an earlier call.
+///     A dict: the new `files`, their `rows`, the `bytes` of all rows, how many `passes` wrote them, and how
+///     many bytes of all passes were `written_before`, by an earlier call.
 ///
 /// Raises:
 ///     FileExistsError: The output is there already.

@@ -162,8 +162,8 @@ impl DirectStore {
     /// have halves of one.
     fn half(&self, align: usize) -> Result<Half> {
         let (smallest, share) = (smallest_bounce(align), Self::bounce_share(self.budget.limit()));
-        let spare = sys::locked(&self.spare, Option::take).filter(|half| half.len() >= smallest);
-        if let Some(half) = spare {
+        let kept = sys::locked(&self.spare, Option::take).filter(|half| half.len() >= smallest);
+        if let Some(half) = kept {
             return Ok(half);
         }
         let two = (share as u64) < sys::HUGE && 2 * share as u64 >= sys::HUGE;
@@ -171,8 +171,8 @@ impl DirectStore {
         if !two || whole.len() < 2 * smallest {
             return Ok(whole);
         }
-        let [half, spare] = whole.split();
-        sys::locked(&self.spare, |kept| *kept = Some(spare));
+        let [half, other] = whole.split();
+        sys::locked(&self.spare, |kept| *kept = Some(other));
         Ok(half)
     }
 
@@ -332,8 +332,8 @@ mod tests {
                     assert_eq!(block.as_ptr().addr() % 4096, lead);
                     block.fill(7);
                     for read in (Read { offset, into: &mut block }).paged(1 << 20) {
-                        let straight = read.into.as_ptr().addr() % 4096 == read.offset as usize % 4096;
-                        assert_eq!(straight, lead == offset as usize % 4096, "cut at pages");
+                        let straight = read.into.as_ptr().addr() as u64 % 4096 == read.offset % 4096;
+                        assert_eq!(straight, lead as u64 == offset % 4096, "cut at pages");
                         store.read(&mut [read], How::default()).unwrap();
                     }
                     let start = usize::try_from(offset).unwrap();

@@ -323,6 +323,7 @@ mod tests {
     /// Faults that touching every page of a file through a map takes, once a stream has brought it in.
     #[cfg(target_arch = "x86_64")]
     fn faults(of: &OneFile) -> i64 {
+        use rustix::mm::{MapFlags, ProtFlags};
         let (len, huge) = (usize::try_from(of.len()).unwrap(), usize::try_from(sys::HUGE).unwrap());
         let usage = || {
             // SAFETY: plain numbers, for which zeros are a value; the call fills them in.
@@ -332,7 +333,6 @@ mod tests {
                 usage.ru_minflt
             }
         };
-        use rustix::mm::{MapFlags, ProtFlags};
         // SAFETY: new maps at addresses of the kernel's choice, the second inside the first; the file is not cut meanwhile.
         unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
