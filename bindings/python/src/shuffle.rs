@@ -42,9 +42,9 @@ use std::time::Instant;
 ///         smaller of 256 MiB and a quarter of the room.
 ///     overwrite: Replaces files that are there already, once the new ones are whole.
 ///     progress: A function that is called with a dict now and then: `step` ("runs" or "rows"; of three
-///         passes the second is "merging"), `written` and `total` in bytes, what was written `before`, and how
-///         many `passes` there are; `step` is "sending" while files go to an object store. By default a line on
-///         the terminal; False for silence.
+///         passes the second is "merging"), `written` and `total` in bytes, what was written `before`, and
+///         how many `passes` there are; `step` is "sending" while files go to an object store. By default a
+///         line on the terminal; False for silence.
 ///     storage_options: How object stores are reached, those of the inputs and of the output, as for
 ///         `lowtide.open`.
 ///     work: A folder of this machine for files that go to an object store: twice the data. The system's for
