@@ -62,8 +62,7 @@ impl Fetch<'_> {
         if let Some(extent) = nature.extent {
             return parts(count.max(1)).try_for_each(|mut part| self.ranges(part.as_mut(), extent));
         }
-        let Tactics { threads, share } =
-            tactics::share(&nature, cost, (count, bytes), gap, room(self.budget, &nature, cost));
+        let Tactics { threads, share } = tactics::share(&nature, cost, (count, bytes), gap);
         match gap {
             Gap::Wanted => cost.byte = 0.0,
             Gap::Avoided => cost.request = 0.0, // then nothing is worth merging
@@ -263,15 +262,11 @@ impl<'f, 'b, P: AsMut<[Read<'b>]>> Hand<'f, P> {
     }
 }
 
-/// What each thread may merge reads from a disk in.
-fn room(budget: &Budget, nature: &Nature, cost: Cost) -> usize {
-    shares::scratch(budget.limit(), tactics::threads(nature, cost, usize::MAX))
-}
-
 /// Memory to merge reads in: from a disk as much as is to be in flight, if the budget has it.
 fn scratch(budget: &Budget, nature: &Nature, cost: Cost) -> Result<Option<Block>> {
     if cost.waits {
-        let large = Block::counted(budget, room(budget, nature, cost))?;
+        let fair = shares::scratch(budget.limit(), tactics::threads(nature, cost, usize::MAX));
+        let large = Block::counted(budget, fair)?;
         if large.as_ref().is_some_and(|block| block.len() >= SCRATCH_WARM) {
             return Ok(large);
         }

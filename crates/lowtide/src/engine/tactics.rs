@@ -2,9 +2,7 @@
 //!
 //! They are asked again for every call, so that a file which warms up in the middle of a group is noticed.
 
-use super::tuning::{
-    ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WIDENED, WORTH_WAITING,
-};
+use super::tuning::{ALONE, ASK, CALL, LONG, MANY, PARTS, PIECE, SCRATCH_COLD, TOUCH, WORTH_WAITING};
 use crate::store::{Cost, Manner, Nature};
 use std::ops::Range;
 use std::time::Duration;
@@ -31,14 +29,8 @@ pub(crate) struct Tactics {
     pub(crate) share: usize,
 }
 
-/// Who reads: `count` reads of so many `bytes`, of which merged ones go through a scratch of `room` each.
-pub(crate) fn share(
-    nature: &Nature,
-    cost: Cost,
-    (count, bytes): (usize, usize),
-    gap: Gap,
-    room: usize,
-) -> Tactics {
+/// Who reads: `count` reads of so many `bytes`.
+pub(crate) fn share(nature: &Nature, cost: Cost, (count, bytes): (usize, usize), gap: Gap) -> Tactics {
     let expected = count as f64 * cost.request.max(TOUCH) + bytes as f64 * cost.byte;
     // A stream and long requests are shared by as many as help, however few they are: there is copying to do.
     let shared = gap == Gap::Wanted || bytes / count.max(1) >= LONG;
@@ -48,15 +40,8 @@ pub(crate) fn share(
     // be in flight at once; and a stream through the file is one part.
     let parts_each = if gap == Gap::Wanted { 1 } else { PARTS };
     let least = if cost.waits { count.saturating_mul(SCRATCH_COLD) / bytes.max(1) } else { 1 };
-    let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads)).max(1);
-    // One that does not quite fit in a scratch would be a long call and a short one, and while all threads wait for their
-    // short ones the disk has little to do.
-    let call = count.saturating_mul(room - room / WIDENED) / bytes.max(1);
-    let merges = gap != Gap::Wanted && cost.waits && bytes / count.max(1) < LONG;
-    if merges && 0 < call && call < share {
-        return Tactics { threads, share: count.div_ceil(threads * count.div_ceil(threads * call)) };
-    }
-    Tactics { threads, share }
+    let share = count.div_ceil(threads * parts_each).max(least).min(count.div_ceil(threads));
+    Tactics { threads, share: share.max(1) }
 }
 
 /// How many threads make so many requests to good effect.
@@ -170,8 +155,6 @@ mod tests {
     use super::*;
 
     const WARM: Cost = Cost { request: 800.0, byte: 0.08, waits: false };
-    /// A scratch.
-    const ROOM: usize = SCRATCH_COLD;
     const COLD: Cost = Cost { request: 15_000.0, byte: 0.5, waits: true };
 
     /// A file through the page cache, with a ring.
@@ -215,26 +198,18 @@ mod tests {
 
     #[test]
     fn a_batch_is_one_thread_and_a_sweep_is_many() {
+        assert_eq!(share(&READS, WARM, (12, 24 << 10), Gap::Lost).threads, 1, "not worth waking anybody");
         assert_eq!(
-            share(&READS, WARM, (12, 24 << 10), Gap::Lost, ROOM).threads,
-            1,
-            "not worth waking anybody"
-        );
-        assert_eq!(
-            share(&READS, COLD, (12, 24 << 10), Gap::Lost, ROOM).threads,
+            share(&READS, COLD, (12, 24 << 10), Gap::Lost).threads,
             1,
             "one ring has them all in flight"
         );
-        assert_eq!(share(&READS, COLD, (4096, 2 << 20), Gap::Lost, ROOM).threads, 9);
-        assert_eq!(share(&READS, WARM, (4096, 2 << 20), Gap::Lost, ROOM).threads, 8);
-        assert_eq!(
-            share(&READS, COLD, (12, 12 << 20), Gap::Lost, ROOM).threads,
-            9,
-            "long ones are copying, too"
-        );
+        assert_eq!(share(&READS, COLD, (4096, 2 << 20), Gap::Lost).threads, 9);
+        assert_eq!(share(&READS, WARM, (4096, 2 << 20), Gap::Lost).threads, 8);
+        assert_eq!(share(&READS, COLD, (12, 12 << 20), Gap::Lost).threads, 9, "long ones are copying, too");
         let dropping = Nature { together: false, keeps: false, in_flight: 0, waiting: 16, ..READS };
         assert_eq!(
-            share(&dropping, COLD, (12, 24 << 10), Gap::Lost, ROOM).threads,
+            share(&dropping, COLD, (12, 24 << 10), Gap::Lost).threads,
             12,
             "a thread for each in flight"
         );
@@ -246,11 +221,9 @@ mod tests {
     #[test]
     fn parts_are_shared_by_all_and_a_stream_is_one_each() {
         for (count, bytes) in [(0, 0), (1, 10), (7, 1 << 20), (4096, 2 << 20), (1 << 20, 512 << 20)] {
-            for (cost, room) in [(WARM, ROOM), (COLD, ROOM), (COLD, 1 << 20)] {
+            for cost in [WARM, COLD] {
                 for gap in [Gap::Lost, Gap::Wanted] {
-                    let Tactics { threads, share } = share(&READS, cost, (count, bytes), gap, room);
-                    let merged = cost.waits && gap == Gap::Lost && bytes / count.max(1) < LONG;
-                    assert!(!merged || share * (bytes / count.max(1)) <= room, "a part is one call");
+                    let Tactics { threads, share } = share(&READS, cost, (count, bytes), gap);
                     assert!(threads >= 1 && share >= 1);
                     assert!(threads == 1 || count.div_ceil(share) >= threads, "nobody goes without a part");
                     assert!(gap == Gap::Lost || count.div_ceil(share) <= threads.max(1));

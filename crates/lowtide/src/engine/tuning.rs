@@ -54,8 +54,6 @@ pub(crate) const REMOTE_BLOCK: u64 = 1 << 20;
 /// Long merged reads around the page cache are widened to this: behind each other in a scratch, all of them begin on a
 /// page then. A virtual disk wrote to memory that is no whole page at two thirds of the rate (2026-11-19, by hand).
 pub(crate) const WHOLE: u64 = 4 << 10;
-/// What merged reads of a disk take more than their rows, at about 128 KiB each: one in so many.
-pub(crate) const WIDENED: usize = 24;
 /// The scratch for merged reads from memory: it must stay in a core's cache to be scattered from cheaply.
 pub(crate) const SCRATCH_WARM: usize = 256 << 10;
 /// The scratch for merged reads from a disk: so much is in flight at once.
