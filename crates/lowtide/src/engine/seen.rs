@@ -239,6 +239,18 @@ mod tests {
         assert!(costs.now().waits);
     }
 
+    #[test]
+    fn what_comes_from_a_disk_is_waited_for_however_quickly_it_comes() {
+        let mut costs = Costs::new(Cost { request: 14_000.0, byte: 0.5, waits: true });
+        for _ in 0..100 {
+            costs.saw(Report::from_disk(4));
+            costs.learn(4, 4 << 20, Duration::from_micros(900));
+            costs.learn(64, 256 << 10, Duration::from_micros(150)); // requests cost next to nothing
+            assert!(costs.now().waits, "{costs:?}");
+        }
+        assert!(costs.now().request < SLOW, "{costs:?}");
+    }
+
     /// Feeds calls of a world with true costs, and returns what the model thinks.
     fn after(calls: usize, prior: Cost, truth: Cost, shapes: &[(usize, usize)]) -> Cost {
         let mut model = Costs::new(prior);

@@ -468,7 +468,7 @@ impl Store for Simulated {
                 let bytes: u64 = reads.iter().map(|read| read.into.len() as u64).sum();
                 let until = self.disk.done(self.disk.work(moves, bytes, DEPTH));
                 self.disk.pass(until, reads.len() as u64 * 1000);
-                Report::default()
+                Report::from_disk(reads.len())
             }
         })
     }

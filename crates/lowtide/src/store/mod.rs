@@ -250,6 +250,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of reads that come from a disk, whatever memory has: however quickly they come, whoever wants the next ones early has
+    /// to ask early.
+    pub fn from_disk(reads: usize) -> Self {
+        Self { looked: reads, missed: reads }
+    }
+
     /// Of reads whose bytes somebody asked the disk for before: each finds them in memory, sooner or later, and only
     /// their rate tells. Memory gives 4 GB/s and more.
     pub fn by_rate(reads: usize, bytes: u64, took: Duration) -> Self {

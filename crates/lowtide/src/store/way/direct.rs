@@ -302,7 +302,7 @@ impl Store for DirectStore {
                 })?;
             }
         }
-        Ok(Report::default())
+        Ok(Report::from_disk(reads.len()))
     }
 }
 
