@@ -96,8 +96,11 @@ def test_memory_and_dirty_pages_stay_in_the_budget(real_disk, python, way, cache
     peak = json.loads(python(WRITE, path, way, budget, cache))
     assert peak["looks"] > 3
     assert peak["anon"] + peak["dirty"] <= budget + MIB, peak
-    assert peak["dirty"] > MIB, peak
-    if cache == "drop":
+    assert peak["anon"] + peak["dirty"] > MIB, "something was really looked at"
+    if cache == "keep":
+        assert peak["dirty"] > MIB, peak
+    else:  # past the page cache, but for the first window of the file and the ends of pages
+        assert peak["dirty"] <= 3 * MIB, peak
         assert peak["cached"] <= budget, peak
     with open(path, "rb") as file:
         cached, dirty, _ = cachestat(file)

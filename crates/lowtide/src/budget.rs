@@ -137,6 +137,11 @@ impl Lease {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Of which budget.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
 }
 
 impl Drop for Lease {

@@ -8,7 +8,8 @@
 //! | the same in an object store, whose rows come one after another | the same, for an address such as `s3://…` |
 //! | files that are made here, and go to an object store when they are whole | [`Staged`] |
 //!
-//! All but the first let few pages be dirty at a time (`paced`); an array that is turned goes past the page cache
+//! All but the first let few pages be dirty at a time (`paced`); an array goes past the page cache where that is to keep
+//! nothing: in order (`past`), or turned
 //! (`scattered`). An array that is being written has another name and a
 //! lock until it is whole (`draft`), or lies behind the end of a file that keeps its old header until then (`home`).
 
@@ -18,6 +19,7 @@ mod growth;
 mod home;
 mod out;
 mod paced;
+mod past;
 mod scattered;
 mod staged;
 mod whole;

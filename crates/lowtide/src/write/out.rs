@@ -3,7 +3,6 @@
 use super::growth::Growth;
 use super::home::Home;
 use super::paced::Paced;
-use super::wrong;
 use crate::budget::Lease;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -80,6 +79,14 @@ impl Out {
         }
     }
 
+    /// The same, of a file through the page cache.
+    pub(super) fn write_through(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        match self {
+            Self::File { out, .. } => out.write_through(at, bytes, interrupt),
+            Self::Object(_) => self.write_at(at, bytes, interrupt),
+        }
+    }
+
     /// Waits until the disk, or the server, has what was written.
     pub(super) fn flush(&mut self, growth: &Growth, rows: u64, end: u64) -> Result<()> {
         match self {
@@ -95,9 +102,7 @@ impl Out {
     pub(super) fn finish(&mut self, growth: &Growth, rows: u64, end: u64, data_at: u64) -> Result<()> {
         match self {
             Self::File { out, home, .. } => {
-                // What an append that failed left behind.
-                let cut = out.file().set_len(end);
-                cut.map_err(|error| wrong(out.path(), "write the file", error))?;
+                out.cut(end)?;
                 out.sync()?;
                 home.finish(out, growth, rows, data_at)
             }

@@ -3,8 +3,11 @@
 //! What a program writes stays in the page cache, dirty, until the kernel gets round to it: gigabytes of it, which
 //! a cgroup counts and, on some filesystems, cannot take back. So what is dirty is known here, range by range. Once
 //! it makes up a window, writing it back is started, and waited for two windows later: at most three windows and a
-//! piece are dirty. Under `drop` they leave the page cache too.
+//! piece are dirty. Under `drop` they leave the page cache too; and what is written in order, a window of it or more, does not
+//! come there at all: it goes past (`past`).
 
+use super::past::Past;
+use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::options::Cache;
@@ -58,6 +61,12 @@ pub(super) struct Paced {
     asked: Instant,
     /// Up to where the disk keeps room, of a file that grows; `None` where it does not, or will not.
     reserved: Option<u64>,
+    /// Where buffers for what goes past the page cache come from; `None` where nothing may.
+    buffers: Option<Budget>,
+    /// What goes past the page cache, from the first stretch on.
+    past: Option<Past>,
+    /// One past what was last written.
+    last: u64,
 }
 
 impl Paced {
@@ -77,6 +86,17 @@ impl Paced {
             lost: false,
             asked: Instant::now(),
             reserved: None,
+            buffers: None,
+            past: None,
+            last: 0,
+        }
+    }
+
+    /// What is written in order may go past the page cache where that is to keep nothing, through two windows of memory
+    /// that are leased already.
+    pub(super) fn go_past(&mut self, budget: &Budget) {
+        if !self.network && self.window >= PIECE as u64 {
+            self.buffers = Some(budget.clone());
         }
     }
 
@@ -110,12 +130,125 @@ impl Paced {
     ///
     /// # Errors
     /// [`Error::Io`] as the system has it, such as a full disk: a part may be written then. What `interrupt` says.
-    pub(super) fn write_at(&mut self, mut at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
-        for piece in bytes.chunks(PIECE.min(usize::try_from(self.window).unwrap_or(PIECE))) {
-            if self.asked.elapsed() > ASK {
-                interrupt()?;
-                self.asked = Instant::now();
+    pub(super) fn write_at(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let (mut at, mut rest) = (at, bytes);
+        // What waits ends where something else begins.
+        if self.past.as_mut().is_some_and(|past| !past.back_to(at)) {
+            self.end_past(interrupt)?;
+        }
+        if self.goes_past(at, bytes.len()) {
+            (at, rest) = self.write_past(at, rest, interrupt)?;
+        }
+        let end = at + rest.len() as u64;
+        self.through(at, rest, interrupt)?;
+        self.last = end;
+        Ok(())
+    }
+
+    /// The same through the page cache.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub(super) fn write_through(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        self.past_is_there()?;
+        self.through(at, bytes, interrupt)
+    }
+
+    /// Whether bytes for `at` go past the page cache: those that follow what was written last, and long ones; but not the
+    /// first window of a file, for which no buffers need be made.
+    fn goes_past(&mut self, at: u64, len: usize) -> bool {
+        if self.cache == Cache::Keep || at < self.window || !(at == self.last || len >= PIECE) {
+            return false;
+        }
+        if let (None, Some(budget)) = (&self.past, self.buffers.take()) {
+            self.past = Past::new(&self.file, usize::try_from(self.window).unwrap_or(PIECE), &budget);
+        }
+        self.past.is_some()
+    }
+
+    /// Writes past the page cache, but for what comes before the first page that is whole. Where that turns out to be
+    /// impossible, says what is left.
+    fn write_past<'b>(
+        &mut self,
+        mut at: u64,
+        mut bytes: &'b [u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<(u64, &'b [u8])> {
+        while let (Some(past), false) = (&mut self.past, bytes.is_empty()) {
+            if past.end() != at {
+                let page = past.page();
+                let before = usize::try_from(at.next_multiple_of(page) - at).unwrap_or(0).min(bytes.len());
+                past.begin(at.next_multiple_of(page));
+                self.through(at, &bytes[..before], interrupt)?;
+                (at, bytes) = (at + before as u64, &bytes[before..]);
+                continue;
             }
+            self.ask(interrupt)?;
+            self.make_room(at + bytes.len() as u64);
+            let taken = self.past.as_mut().map_or(Ok(0), |past| past.take(bytes));
+            let taken = self.or_through(taken, 0, interrupt)?;
+            (at, bytes) = (at + taken as u64, &bytes[taken..]);
+        }
+        Ok((at, bytes))
+    }
+
+    /// Nothing waits any more to go past the page cache: whole pages are on their way, and what is left goes through it.
+    fn end_past(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        let rest = self.past.as_mut().map_or(Ok((0, Vec::new())), Past::end_here);
+        let (at, rest) = self.or_through(rest, (0, Vec::new()), interrupt)?;
+        let answer = self.through(at, &rest, interrupt);
+        if let (Err(_), Some(past)) = (&answer, &mut self.past) {
+            let _ = past.take(&rest); // it waits again, in a buffer that has room
+        }
+        answer
+    }
+
+    /// All that goes past the page cache is in the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it: what could not be written is kept, and tried again with the next call.
+    pub(super) fn past_is_there(&mut self) -> Result<()> {
+        self.end_past(&|| Ok(()))?;
+        self.settle_past()
+    }
+
+    fn settle_past(&mut self) -> Result<()> {
+        let settled = self.past.as_mut().map_or(Ok(()), Past::settle);
+        self.or_through(settled, (), &|| Ok(()))
+    }
+
+    /// What came of something that goes past the page cache. Where a device does not like memory or places so, or a sandbox
+    /// forbids it by now, all of it goes through.
+    fn or_through<T>(&mut self, answer: io::Result<T>, otherwise: T, interrupt: Interrupt<'_>) -> Result<T> {
+        match answer {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM | libc::EACCES)) => {
+                let parts = self.past.take().map_or(Vec::new(), Past::into_parts);
+                let answer =
+                    parts.into_iter().try_for_each(|(at, bytes)| self.through(at, &bytes, interrupt));
+                self.lost |= answer.is_err();
+                answer.map(|()| otherwise)
+            }
+            answer => answer.map_err(|error| self.wrong(error)),
+        }
+    }
+
+    /// Asks now and then whether to go on.
+    fn ask(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        if self.asked.elapsed() > ASK {
+            interrupt()?;
+            self.asked = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Writes through the page cache: what is on its way past it comes first.
+    fn through(&mut self, mut at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let range = at..at + bytes.len() as u64;
+        if self.past.as_ref().is_some_and(|past| past.is_writing(&range)) {
+            self.settle_past()?;
+        }
+        for piece in bytes.chunks(PIECE.min(usize::try_from(self.window).unwrap_or(PIECE))) {
+            self.ask(interrupt)?;
             let end = at + piece.len() as u64;
             self.make_room(end);
             self.mark(at..end);
@@ -129,6 +262,18 @@ impl Paced {
             }
         }
         Ok(())
+    }
+
+    /// Ends the file after so many bytes: behind them is what an append that failed left behind.
+    ///
+    /// # Errors
+    /// [`Error::Io`] as the system has it.
+    pub(super) fn cut(&mut self, end: u64) -> Result<()> {
+        if let Some(past) = &mut self.past {
+            past.back_to(end);
+        }
+        self.past_is_there()?;
+        self.file.set_len(end).map_err(|error| self.wrong(error))
     }
 
     /// Keeps the room ahead of a file that grows: a part of what there is already, within bounds.
@@ -150,6 +295,7 @@ impl Paced {
     /// # Errors
     /// [`Error::Io`] as the system has it, now or for anything that it could not write since the last time.
     pub(super) fn sync(&mut self) -> Result<()> {
+        self.past_is_there()?;
         let synced = self.file.sync_data();
         self.check(synced)?;
         if self.lost {
@@ -329,6 +475,106 @@ mod tests {
             paced.sync().unwrap();
             prop_assert!(std::fs::read(folder.path().join("file")).unwrap() == wanted);
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// The same past the page cache: what follows itself, what goes back, what is written over, small pieces and long
+        /// ones, with a sync or a look at the file in between, against a vector.
+        #[test]
+        fn bytes_that_go_past_the_page_cache_are_where_they_were_put(
+            first in 0_usize..3 << 20,
+            writes in prop::collection::vec(
+                (0_u32..10, 0_usize..5 << 20, prop_oneof![0_usize..9000, 0_usize..3 << 20], any::<u8>()),
+                1..40,
+            ),
+        ) {
+            let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let mut paced = paced(folder.path(), PIECE as u64, Cache::Drop);
+            paced.go_past(&Budget::new(64 << 20).unwrap());
+            let (mut wanted, mut at) = (Vec::new(), first);
+            for (kind, place, len, byte) in writes {
+                match kind {
+                    0 => at = place,
+                    1 => paced.sync().unwrap(),
+                    2 => paced.write_through(at as u64, &[], &|| Ok(())).unwrap(),
+                    _ => {}
+                }
+                wanted.resize(wanted.len().max(at + len), 0);
+                wanted[at..at + len].fill(byte);
+                paced.write_at(at as u64, &vec![byte; len], &|| Ok(())).unwrap();
+                at += len;
+                if kind == 2 {
+                    paced.past_is_there().unwrap();
+                    prop_assert!(std::fs::read(paced.path()).unwrap() == wanted);
+                }
+            }
+            paced.cut(wanted.len() as u64).unwrap();
+            paced.sync().unwrap();
+            prop_assert!(std::fs::read(paced.path()).unwrap() == wanted);
+        }
+    }
+
+    #[test]
+    fn what_goes_past_the_page_cache_leaves_nothing_there_and_what_failed_is_cut() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let mut paced = paced(folder.path(), WINDOW, Cache::Drop);
+        paced.go_past(&Budget::new(64 << 20).unwrap());
+        paced.reserve_ahead();
+        let piece: Vec<u8> = (0..3_000_001_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+        for n in 0..20 {
+            paced.write_at(128 + n * piece.len() as u64, &piece, &|| Ok(())).unwrap();
+            if n > 5 {
+                let Ok((cached, dirty)) = sys::cached_and_dirty(paced.file()) else { return };
+                let direct = paced.past.is_some();
+                assert!(
+                    !direct || cached <= WINDOWS * WINDOW && dirty <= WINDOWS * WINDOW,
+                    "{cached} {dirty}"
+                );
+            }
+        }
+        let can = sys::reopen(paced.file(), rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT).is_ok();
+        assert_eq!(paced.past.is_some(), can);
+        // An append that ends in its middle, and is not tried again.
+        let end = 128 + 20 * piece.len() as u64;
+        paced.asked = Instant::now().checked_sub(2 * ASK).unwrap();
+        let long = vec![1; 20 << 20];
+        assert!(paced.write_at(end, &long[..5000], &|| Err(Error::Interrupted)).is_err());
+        paced.write_at(end, &long, &|| Ok(())).unwrap();
+        paced.cut(end).unwrap();
+        paced.sync().unwrap();
+        let made = std::fs::read(paced.path()).unwrap();
+        assert_eq!(made.len() as u64, end);
+        assert!(made[128..].chunks(piece.len()).all(|chunk| chunk == piece));
+    }
+
+    /// A full disk: what was taken is kept until there is room, and is there once.
+    #[test]
+    fn what_could_not_go_past_the_page_cache_is_tried_again() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let mut paced = paced(folder.path(), PIECE as u64, Cache::Drop);
+        paced.go_past(&Budget::new(64 << 20).unwrap());
+        let content: Vec<u8> = (0..12_000_000_u32).map(|n| u8::try_from(n % 253).unwrap()).collect();
+        let (mut at, mut failed) = (0, 0);
+        // A descriptor that cannot be written to stands for it.
+        let (lame, good) = (File::open(paced.path()).unwrap(), paced.file().try_clone().unwrap());
+        for piece in content.chunks(700_000) {
+            if let (5_000_000..8_000_000, Some(past)) = (at, &mut paced.past) {
+                past.write_to(&lame);
+            }
+            while let Err(error) = paced.write_at(at, piece, &|| Ok(())) {
+                assert!(error.to_string().contains("Bad file descriptor"), "{error}");
+                failed += 1;
+                if let (2.., Some(past)) = (failed, &mut paced.past) {
+                    past.write_to(&good);
+                }
+            }
+            at += piece.len() as u64;
+        }
+        paced.sync().unwrap();
+        assert!(failed > 0 || paced.past.is_none());
+        assert!(std::fs::read(paced.path()).unwrap() == content);
     }
 
     #[test]

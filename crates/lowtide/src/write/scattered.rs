@@ -42,18 +42,18 @@ impl<'w> Scattered<'w> {
     /// Puts elements `at` so many bytes after the first.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// As [`Writer::put_through`].
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let place = self.writer.place(at, bytes.len())?;
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.takes(place, bytes)) else {
-            return self.writer.put(at, bytes, interrupt);
+            return self.writer.put_through(at, bytes, interrupt);
         };
         if !waiting.has_room(bytes) {
             self.flush(interrupt)?;
         }
         match &mut self.waiting {
             Some(waiting) => waiting.take(at, bytes),
-            None => self.writer.put(at, bytes, interrupt)?, // it was found that this cannot be done here
+            None => self.writer.put_through(at, bytes, interrupt)?, // it was found that this cannot be done here
         }
         Ok(())
     }
@@ -81,7 +81,9 @@ impl<'w> Scattered<'w> {
             // A device that does not like memory or places so, or a sandbox that forbids it by now.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM | libc::EACCES)) => {
                 let Some(Waiting { buffer, pieces, .. }) = self.waiting.take() else { return Ok(()) };
-                pieces.into_iter().try_for_each(|(at, range)| self.writer.put(at, &buffer[range], interrupt))
+                pieces
+                    .into_iter()
+                    .try_for_each(|(at, range)| self.writer.put_through(at, &buffer[range], interrupt))
             }
             Err(error) => Err(wrong(self.writer.path(), "write the file", error)),
         }

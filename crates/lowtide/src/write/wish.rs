@@ -206,6 +206,7 @@ impl WriteOptions {
         if total.is_none() {
             out.reserve_ahead();
         }
+        out.go_past(lease.budget());
         Ok(Writer {
             path,
             growth,

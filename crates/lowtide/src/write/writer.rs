@@ -138,9 +138,27 @@ impl Writer {
     /// # Errors
     /// As [`append`](Self::append).
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        self.put_by(Out::write_at, at, bytes, interrupt)
+    }
+
+    /// The same through the page cache: whoever reads the file before it is whole finds them.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(super) fn put_through(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        self.put_by(Out::write_through, at, bytes, interrupt)
+    }
+
+    fn put_by(
+        &mut self,
+        write: impl FnOnce(&mut Out, u64, &[u8], Interrupt<'_>) -> Result<()>,
+        at: u64,
+        bytes: &[u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let place = self.place(at, bytes.len())?;
         let Some(open) = self.open.as_mut() else { return Ok(()) };
-        open.write_at(place, bytes, interrupt)?;
+        write(open, place, bytes, interrupt)?;
         if open.is_object() {
             self.next = (place + bytes.len() as u64 - self.data_at) / self.growth.row_bytes().max(1);
         }
