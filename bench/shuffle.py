@@ -80,6 +80,34 @@ def shuffle_scratch(b: Bench, path: Path) -> None:
         b.check("shuffle_scratch", "page cache of the budget", cache, ceiling=1)
 
 
+def shuffle_larger(b: Bench, path: Path) -> None:
+    """The same of a file that is larger than memory, once, where the disk has room for it twice; and whether a larger budget
+    is any slower there."""
+    memory = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
+    size, large = (memory + (memory >> 3) >> 30) << 30, b.folder / "larger.bin"
+    if shutil.disk_usage(b.folder).free < 2 * size + (8 << 30):
+        b.say(f"\nshuffle_larger: the disk has no room for {size >> 30} GiB twice")
+        return
+    make(large, size)
+    rounds, b.rounds = b.rounds, 1
+    exact = {"cache": "drop", "seconds": 40}
+    sides = {
+        "lowtide shuffled(scratch=)": side(b, "scratch", large, None, scratch=str(b.folder), cache="drop")
+    }
+    sides |= {"two reads and a write": side(b, "read_write_read", large, None)}
+    sides |= {"without scratch": side(b, "scratch", large, None, **exact)}
+    sides |= {"without scratch, 2 GiB": side(b, "scratch", large, None, **exact | {"budget": 2 << 30})}
+    what = f"{size >> 20} MiB in {memory >> 20} MiB of memory, exact order, bytes a second"
+    best = b.turns("shuffle_larger", what, sides, True, large)
+    b.rounds = rounds
+    ours, disk, without, more = (best[label] for label in sides)
+    b.check("shuffle_larger", "against two reads and a write", ours["rate"] / disk["rate"], floor=0.8)
+    b.check("shuffle_larger", "against no scratch", ours["rate"] / without["rate"], floor=5)
+    b.check("shuffle_larger", "RssAnon + RssFile of the budget", ours["peak_sum"] / BUDGET, ceiling=1)
+    b.check("shuffle_larger", "a larger budget, without scratch", more["rate"] / without["rate"], floor=0.9)
+    large.unlink()
+
+
 def shuffle_file(b: Bench, path: Path) -> None:
     """Into another file, in a cgroup of 400 MiB."""
     program = b.folder / "terashuf"
@@ -101,4 +129,4 @@ def shuffle_file(b: Bench, path: Path) -> None:
     program.unlink()
 
 
-ALL = [shuffle_scratch, shuffle_file]
+ALL = [shuffle_scratch, shuffle_larger, shuffle_file]

@@ -86,6 +86,10 @@ def write_append(b: Bench, path: Path) -> None:
     )
     ours = best["lowtide create, append"]["rate"]
     b.check("write_append", "against dd conv=fsync", ours / best["dd conv=fsync"]["rate"], floor=0.9)
+    past, mapped = (
+        best[label]["rate"] for label in ("lowtide create, append, drop", 'np.memmap("w+"), flush')
+    )
+    b.check("write_append", "past the page cache, against np.memmap and flush", past / mapped, floor=2)
     if disk := best["fio, the disk itself"]["rate"]:
         b.check("write_append", "against fio", ours / disk, floor=0.7)
 
