@@ -267,7 +267,8 @@ def test_what_does_not_fit_is_refused_without_filling_the_disk(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_is_said_at_once_or_with_the_chunk_and_nothing_is_lost(small_disk):
+@pytest.mark.parametrize("cache", ["auto", "drop"])
+def test_a_full_disk_is_said_at_once_or_with_the_chunk_and_nothing_is_lost(small_disk, cache):
     chunk = np.random.default_rng(0).integers(0, 256, (1, MIB), "u1")
     old = np.arange(10)
     np.save(small_disk / "old.npy", old)
@@ -279,7 +280,7 @@ def test_a_full_disk_is_said_at_once_or_with_the_chunk_and_nothing_is_lost(small
         assert caught.value.errno == errno.ENOSPC
     assert (np.load(small_disk / "old.npy") == old).all()
     (small_disk / "filler").write_bytes(bytes(8 * MIB))
-    with lowtide.create(small_disk / "new.npy", "u1", (None, MIB)) as w:
+    with lowtide.create(small_disk / "new.npy", "u1", (None, MIB), cache=cache) as w:
         many = itertools.repeat(chunk)
         with pytest.raises(OSError, match=r"No space left on device \(hint: the disk is full\)"):
             w.extend(many, progress=False)

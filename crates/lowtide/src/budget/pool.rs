@@ -21,7 +21,8 @@ const ALIGN: usize = 64;
 /// What the kernel's huge pages hold.
 const HUGE: usize = 2 << 20;
 const _: () = assert!(HUGE as u64 == sys::HUGE);
-/// Blocks from this size on that are no whole huge pages are cut from some, several together. A virtual disk wrote 1.3 GB/s
+/// Blocks from this size on that are no whole huge pages are cut from some, several together; each goes by itself, though
+/// the system may get back what a huge page has of one only when it is short of memory. A virtual disk wrote 1.3 GB/s
 /// to memory in pages of 4 KiB and 3.9 to huge ones (2026-11-19, by hand): chunks of 1 MiB came at half the rate of those
 /// of 2 MiB.
 const CUT: usize = 128 << 10;
@@ -80,8 +81,11 @@ impl Slab {
     /// How many of a capacity are best made together, of which so many bytes may be made: the fewest of which the least is
     /// in smaller pages, for the last one may end there.
     fn together(capacity: usize, room: u64) -> usize {
+        if capacity < CUT {
+            return 1;
+        }
         let room = usize::try_from(room).unwrap_or(usize::MAX).min(CUT_FROM);
-        let counts = (1..=room / capacity).filter(|count| capacity >= CUT && count * capacity >= HUGE);
+        let counts = (1..=room / capacity).filter(|count| count * capacity >= HUGE);
         counts.min_by_key(|count| (count * capacity % HUGE / count, *count)).unwrap_or(1)
     }
 
@@ -248,25 +252,30 @@ impl Block {
     /// The same, `lead` bytes behind the beginning of a page: see [`lead`].
     pub(crate) fn counted_at(budget: &Budget, len: usize, lead: usize) -> Result<Option<Self>> {
         let class = Slab::class_at(len, lead).ok_or_else(|| out_of_memory(len))?;
-        let several = Slab::together(class, budget.available() / CUT_SHARE);
         // A recycled slab is counted already: as a free one.
         let (recycled, count) = budget.with(|state| match state.free.pop_newest(class) {
             Some(slab) => (Some(slab), Some(1)),
             None => {
-                (None, [several, 1].into_iter().find(|count| budget.charge(state, (class * count) as u64)))
+                let room = budget.limit().saturating_sub(state.used - state.free.bytes());
+                let counts = [Slab::together(class, room / CUT_SHARE), 1];
+                (None, counts.into_iter().find(|count| budget.charge(state, (class * count) as u64)))
             }
         });
         let Some(count) = count else { return Ok(None) };
+        let discharge = |count| budget.discharge(sys::generation(), (class * count) as u64);
         let made = || {
-            let mut slabs = Slab::several(class, count)?;
-            let slab = slabs.pop();
-            budget.with(|state| slabs.into_iter().for_each(|slab| state.free.push(slab)));
+            let mut slabs = Slab::several(class, count).or_else(|| {
+                discharge(count - 1); // one may still be had
+                Slab::several(class, 1)
+            });
+            if slabs.is_none() {
+                discharge(1);
+            }
+            let slab = slabs.as_mut().and_then(Vec::pop);
+            budget.with(|state| slabs.into_iter().flatten().for_each(|slab| state.free.push(slab)));
             slab
         };
-        let Some(slab) = recycled.or_else(made) else {
-            budget.discharge(sys::generation(), (class * count) as u64);
-            return Err(out_of_memory(len));
-        };
+        let slab = recycled.or_else(made).ok_or_else(|| out_of_memory(len))?;
         Ok(Some(Self {
             slab: Some(slab),
             lead,

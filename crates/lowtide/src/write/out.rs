@@ -91,6 +91,7 @@ impl Out {
     pub(super) fn flush(&mut self, growth: &Growth, rows: u64, end: u64) -> Result<()> {
         match self {
             Self::File { out, home, .. } => {
+                out.forget_behind(end);
                 out.sync()?;
                 home.flushed(out, growth, rows, end)
             }

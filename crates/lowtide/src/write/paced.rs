@@ -59,7 +59,8 @@ pub(super) struct Paced {
     /// Whether the system lost something of ours: it says so once, and would not at the end.
     lost: bool,
     asked: Instant,
-    /// Up to where the disk keeps room, of a file that grows; `None` where it does not, or will not.
+    /// Whether the file grows; and up to where the disk keeps room for it, `None` where it does not, or will not.
+    grows: bool,
     reserved: Option<u64>,
     /// Where buffers for what goes past the page cache come from; `None` where nothing may.
     buffers: Option<Budget>,
@@ -85,6 +86,7 @@ impl Paced {
             network,
             lost: false,
             asked: Instant::now(),
+            grows: false,
             reserved: None,
             buffers: None,
             past: None,
@@ -103,7 +105,7 @@ impl Paced {
     /// Has the disk keep room ahead of what is written: a file that grows is written as fast then as one whose size was
     /// known. What is left over goes when the file is cut to its size.
     pub(super) fn reserve_ahead(&mut self) {
-        self.reserved = Some(0);
+        (self.grows, self.reserved) = (true, Some(0));
     }
 
     pub(super) fn file(&self) -> &File {
@@ -133,10 +135,10 @@ impl Paced {
     pub(super) fn write_at(&mut self, at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let (mut at, mut rest) = (at, bytes);
         // What waits ends where something else begins.
-        if self.past.as_mut().is_some_and(|past| !past.back_to(at)) {
+        if self.past.as_ref().is_some_and(|past| past.end() != at) {
             self.end_past(interrupt)?;
         }
-        if self.goes_past(at, bytes.len()) {
+        if self.goes_past(at, bytes.len())? {
             (at, rest) = self.write_past(at, rest, interrupt)?;
         }
         let end = at + rest.len() as u64;
@@ -155,19 +157,21 @@ impl Paced {
     }
 
     /// Whether bytes for `at` go past the page cache: those that follow what was written last, and long ones; but not the
-    /// first window of a file, for which no buffers need be made.
-    fn goes_past(&mut self, at: u64, len: usize) -> bool {
-        if self.cache == Cache::Keep || at < self.window || !(at == self.last || len >= PIECE) {
-            return false;
+    /// beginning of a file, for which no buffers need be made.
+    fn goes_past(&mut self, at: u64, len: usize) -> Result<bool> {
+        let begins = if self.grows { self.window.max(LEAST_AHEAD) } else { self.window };
+        if self.cache == Cache::Keep || at < begins || !(at == self.last || len >= PIECE) {
+            return Ok(false);
         }
         if let (None, Some(budget)) = (&self.past, self.buffers.take()) {
             self.past = Past::new(&self.file, usize::try_from(self.window).unwrap_or(PIECE), &budget);
+            self.settle()?; // two windows of what may be dirty are buffers now
         }
-        self.past.is_some()
+        Ok(self.past.as_ref().is_some_and(|past| !past.goes_through()))
     }
 
-    /// Writes past the page cache, but for what comes before the first page that is whole. Where that turns out to be
-    /// impossible, says what is left.
+    /// Writes past the page cache, but for what comes before the first page that is whole. Says what is left, where that
+    /// turns out to be impossible.
     fn write_past<'b>(
         &mut self,
         mut at: u64,
@@ -183,10 +187,14 @@ impl Paced {
                 (at, bytes) = (at + before as u64, &bytes[before..]);
                 continue;
             }
+            let piece = &bytes[..bytes.len().min(PIECE)];
+            // Where the disk keeps no room ahead, a full one is an error of the very rows that have none.
+            if past.goes_through() || !self.has_room(at + piece.len() as u64) {
+                self.end_past(interrupt)?;
+                break;
+            }
             self.ask(interrupt)?;
-            self.make_room(at + bytes.len() as u64);
-            let taken = self.past.as_mut().map_or(Ok(0), |past| past.take(bytes));
-            let taken = self.or_through(taken, 0, interrupt)?;
+            let taken = self.by_past(|past| past.take(piece))?.unwrap_or(0);
             (at, bytes) = (at + taken as u64, &bytes[taken..]);
         }
         Ok((at, bytes))
@@ -194,8 +202,7 @@ impl Paced {
 
     /// Nothing waits any more to go past the page cache: whole pages are on their way, and what is left goes through it.
     fn end_past(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
-        let rest = self.past.as_mut().map_or(Ok((0, Vec::new())), Past::end_here);
-        let (at, rest) = self.or_through(rest, (0, Vec::new()), interrupt)?;
+        let Some((at, rest)) = self.by_past(Past::end_here)? else { return Ok(()) };
         let answer = self.through(at, &rest, interrupt);
         if let (Err(_), Some(past)) = (&answer, &mut self.past) {
             let _ = past.take(&rest); // it waits again, in a buffer that has room
@@ -207,29 +214,23 @@ impl Paced {
     ///
     /// # Errors
     /// [`Error::Io`] as the system has it: what could not be written is kept, and tried again with the next call.
-    pub(super) fn past_is_there(&mut self) -> Result<()> {
+    fn past_is_there(&mut self) -> Result<()> {
         self.end_past(&|| Ok(()))?;
-        self.settle_past()
+        self.by_past(Past::settle).map(|_| ())
     }
 
-    fn settle_past(&mut self) -> Result<()> {
-        let settled = self.past.as_mut().map_or(Ok(()), Past::settle);
-        self.or_through(settled, (), &|| Ok(()))
-    }
-
-    /// What came of something that goes past the page cache. Where a device does not like memory or places so, or a sandbox
-    /// forbids it by now, all of it goes through.
-    fn or_through<T>(&mut self, answer: io::Result<T>, otherwise: T, interrupt: Interrupt<'_>) -> Result<T> {
-        match answer {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM | libc::EACCES)) => {
-                let parts = self.past.take().map_or(Vec::new(), Past::into_parts);
-                let answer =
-                    parts.into_iter().try_for_each(|(at, bytes)| self.through(at, &bytes, interrupt));
-                self.lost |= answer.is_err();
-                answer.map(|()| otherwise)
-            }
-            answer => answer.map_err(|error| self.wrong(error)),
+    /// Does something with what goes past the page cache; `None` where nothing does. Where a device does not like memory or
+    /// places so, or a sandbox forbids it by now, what waits goes through.
+    fn by_past<T>(&mut self, mut work: impl FnMut(&mut Past) -> io::Result<T>) -> Result<Option<T>> {
+        let Some(past) = &mut self.past else { return Ok(None) };
+        let mut answer = work(past);
+        if let Err(error) = &answer
+            && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM | libc::EACCES))
+            && !past.goes_through()
+        {
+            answer = self.file.try_clone().and_then(|file| past.go_through(file)).and_then(|()| work(past));
         }
+        answer.map(Some).map_err(|error| self.wrong(error))
     }
 
     /// Asks now and then whether to go on.
@@ -245,7 +246,7 @@ impl Paced {
     fn through(&mut self, mut at: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let range = at..at + bytes.len() as u64;
         if self.past.as_ref().is_some_and(|past| past.is_writing(&range)) {
-            self.settle_past()?;
+            self.by_past(Past::settle)?;
         }
         for piece in bytes.chunks(PIECE.min(usize::try_from(self.window).unwrap_or(PIECE))) {
             self.ask(interrupt)?;
@@ -256,7 +257,9 @@ impl Paced {
             at = end;
             if self.dirty_bytes >= self.window {
                 self.start(end)?;
-                while self.going.len() > 2 {
+                // Two windows of the memory are buffers, where there are any.
+                let most = if self.past.is_some() { 0 } else { 2 };
+                while self.going.len() > most {
                     self.settle_oldest()?;
                 }
             }
@@ -264,16 +267,30 @@ impl Paced {
         Ok(())
     }
 
-    /// Ends the file after so many bytes: behind them is what an append that failed left behind.
+    /// Forgets what waits behind the end of what counts: an append that failed left it.
+    pub(super) fn forget_behind(&mut self, end: u64) {
+        if let Some(past) = &mut self.past {
+            past.cut(end);
+        }
+    }
+
+    /// Ends the file after so many bytes.
     ///
     /// # Errors
     /// [`Error::Io`] as the system has it.
     pub(super) fn cut(&mut self, end: u64) -> Result<()> {
-        if let Some(past) = &mut self.past {
-            past.back_to(end);
-        }
+        self.forget_behind(end);
+        // Twice: a full disk has room again, for what waits in whole pages.
+        let cut = |paced: &Self| paced.file.set_len(end).map_err(|error| paced.wrong(error));
+        cut(self)?;
         self.past_is_there()?;
-        self.file.set_len(end).map_err(|error| self.wrong(error))
+        cut(self)
+    }
+
+    /// Whether the disk has room for what ends there: that of a file which does not grow was there before.
+    fn has_room(&mut self, end: u64) -> bool {
+        self.make_room(end);
+        !self.grows || self.reserved.is_some_and(|reserved| reserved >= end)
     }
 
     /// Keeps the room ahead of a file that grows: a part of what there is already, within bounds.
@@ -486,19 +503,36 @@ mod tests {
         fn bytes_that_go_past_the_page_cache_are_where_they_were_put(
             first in 0_usize..3 << 20,
             writes in prop::collection::vec(
-                (0_u32..10, 0_usize..5 << 20, prop_oneof![0_usize..9000, 0_usize..3 << 20], any::<u8>()),
+                (0_u32..12, 0_usize..5 << 20, prop_oneof![0_usize..9000, 0_usize..3 << 20], any::<u8>()),
                 1..40,
             ),
+            grows: bool,
         ) {
             let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
             let mut paced = paced(folder.path(), PIECE as u64, Cache::Drop);
             paced.go_past(&Budget::new(64 << 20).unwrap());
             let (mut wanted, mut at) = (Vec::new(), first);
+            if grows {
+                paced.reserve_ahead();
+                at += usize::try_from(LEAST_AHEAD).unwrap();
+            }
             for (kind, place, len, byte) in writes {
                 match kind {
                     0 => at = place,
                     1 => paced.sync().unwrap(),
                     2 => paced.write_through(at as u64, &[], &|| Ok(())).unwrap(),
+                    // A few rows that were written before, again: they may be waiting, or on their way.
+                    3 | 4 => {
+                        let (len, at) = (len.min(at), at.saturating_sub(place.min(100_000) + len));
+                        let len = if kind == 3 { len.min(700) } else { len };
+                        wanted.resize(wanted.len().max(at + len), 0);
+                        wanted[at..at + len].fill(!byte);
+                        paced.write_at(at as u64, &vec![!byte; len], &|| Ok(())).unwrap();
+                    }
+                    5 if byte < 30 => {
+                        let file = paced.file.try_clone().unwrap();
+                        paced.past.as_mut().map_or(Ok(()), |past| past.go_through(file)).unwrap();
+                    }
                     _ => {}
                 }
                 wanted.resize(wanted.len().max(at + len), 0);
@@ -507,7 +541,8 @@ mod tests {
                 at += len;
                 if kind == 2 {
                     paced.past_is_there().unwrap();
-                    prop_assert!(std::fs::read(paced.path()).unwrap() == wanted);
+                    // It may be longer: room that is kept for a file that grows.
+                    prop_assert!(std::fs::read(paced.path()).unwrap()[..wanted.len()] == wanted);
                 }
             }
             paced.cut(wanted.len() as u64).unwrap();
@@ -547,34 +582,6 @@ mod tests {
         let made = std::fs::read(paced.path()).unwrap();
         assert_eq!(made.len() as u64, end);
         assert!(made[128..].chunks(piece.len()).all(|chunk| chunk == piece));
-    }
-
-    /// A full disk: what was taken is kept until there is room, and is there once.
-    #[test]
-    fn what_could_not_go_past_the_page_cache_is_tried_again() {
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let mut paced = paced(folder.path(), PIECE as u64, Cache::Drop);
-        paced.go_past(&Budget::new(64 << 20).unwrap());
-        let content: Vec<u8> = (0..12_000_000_u32).map(|n| u8::try_from(n % 253).unwrap()).collect();
-        let (mut at, mut failed) = (0, 0);
-        // A descriptor that cannot be written to stands for it.
-        let (lame, good) = (File::open(paced.path()).unwrap(), paced.file().try_clone().unwrap());
-        for piece in content.chunks(700_000) {
-            if let (5_000_000..8_000_000, Some(past)) = (at, &mut paced.past) {
-                past.write_to(&lame);
-            }
-            while let Err(error) = paced.write_at(at, piece, &|| Ok(())) {
-                assert!(error.to_string().contains("Bad file descriptor"), "{error}");
-                failed += 1;
-                if let (2.., Some(past)) = (failed, &mut paced.past) {
-                    past.write_to(&good);
-                }
-            }
-            at += piece.len() as u64;
-        }
-        paced.sync().unwrap();
-        assert!(failed > 0 || paced.past.is_none());
-        assert!(std::fs::read(paced.path()).unwrap() == content);
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(super) struct Past {
     /// Where the other buffer belongs that is on its way, or stuck.
     going: Range<u64>,
     hand: Hand,
+    goes_through: bool,
 }
 
 /// Bytes for a place of the file.
@@ -41,7 +42,7 @@ struct Filled {
 #[derive(Debug)]
 struct Hand {
     to: Option<Sender<Filled>>,
-    back: Receiver<(Filled, io::Result<()>)>,
+    back: Option<Receiver<(Filled, io::Result<()>)>>,
     thread: Option<JoinHandle<()>>,
     generation: u64,
 }
@@ -59,7 +60,8 @@ impl Past {
             return None;
         }
         let filled = Filled { block, used: 0, at: 0 };
-        Some(Self { page, filled, free: Some(other), stuck: None, going: 0..0, hand: Hand::new(file)? })
+        let hand = Hand::new(file)?;
+        Some(Self { page, filled, free: Some(other), stuck: None, going: 0..0, hand, goes_through: false })
     }
 
     /// Bytes of a page.
@@ -77,10 +79,30 @@ impl Past {
         bytes.start < self.going.end && self.going.start < bytes.end
     }
 
-    /// Goes back to a place that still waits, and says whether it does.
-    pub(super) fn back_to(&mut self, at: u64) -> bool {
-        let used = at.checked_sub(self.filled.at).and_then(|used| usize::try_from(used).ok());
-        used.filter(|&used| used <= self.filled.used).map(|used| self.filled.used = used).is_some()
+    /// Forgets what lies behind the end of what counts: an append that failed left it.
+    pub(super) fn cut(&mut self, end: u64) {
+        let _ = self.settle(); // what could not be written is tried again, as far as it counts
+        let (page, rest) =
+            (self.page, |at: u64| usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX));
+        if let Some(stuck) = &mut self.stuck {
+            stuck.used = stuck.used.min(rest(stuck.at).next_multiple_of(page));
+        }
+        self.filled.used = self.filled.used.min(rest(self.filled.at));
+    }
+
+    /// Goes through the page cache from now on, by this descriptor: the device does not like memory or places so, or a
+    /// sandbox forbids it by now.
+    pub(super) fn go_through(&mut self, file: File) -> io::Result<()> {
+        let hand = Hand::new(file).ok_or_else(broke)?;
+        let _ = self.settle(); // nothing is on its way then, and what could not be written is here
+        self.hand = hand;
+        self.goes_through = true;
+        Ok(())
+    }
+
+    /// Whether it does.
+    pub(super) fn goes_through(&self) -> bool {
+        self.goes_through
     }
 
     /// Begins at the first byte of a page, where nothing waits.
@@ -127,7 +149,7 @@ impl Past {
             self.hand.give(stuck)?;
         }
         if self.free.is_none() {
-            let (filled, answer) = self.hand.back.recv().map_err(|_| broke())?;
+            let (filled, answer) = self.hand.take()?;
             match answer {
                 Ok(()) => (self.free, self.going) = (Some(filled.block), 0..0),
                 Err(_) => self.stuck = Some(filled),
@@ -135,29 +157,6 @@ impl Past {
             return answer;
         }
         Ok(())
-    }
-
-    /// All that was taken and not written, each with its place, for whoever writes it in another way.
-    pub(super) fn into_parts(mut self) -> Vec<(u64, Vec<u8>)> {
-        let stuck = self.stuck.take();
-        let parts = stuck.iter().chain([&self.filled]);
-        parts.map(|filled| (filled.at, filled.block[..filled.used].to_vec())).collect()
-    }
-
-    /// Writes to another file from now on.
-    #[cfg(test)]
-    pub(super) fn write_to(&mut self, file: &File) {
-        let old = self.hand.thread.take();
-        self.hand.to = None;
-        old.map(JoinHandle::join);
-        // What was on its way came back.
-        if let Ok((filled, answer)) = self.hand.back.try_recv() {
-            match answer {
-                Ok(()) => (self.free, self.going) = (Some(filled.block), 0..0),
-                Err(_) => self.stuck = Some(filled),
-            }
-        }
-        self.hand = Hand::new(file.try_clone().unwrap()).unwrap();
     }
 
     /// Sends what is filled on its way, once the other buffer is free.
@@ -188,22 +187,114 @@ impl Hand {
             }
         };
         let thread = Builder::new().name("lowtide-write".into()).spawn(write).ok()?;
-        Some(Self { to: Some(to), back, thread: Some(thread), generation: sys::generation() })
+        Some(Self { to: Some(to), back: Some(back), thread: Some(thread), generation: sys::generation() })
     }
 
     fn give(&self, filled: Filled) -> io::Result<()> {
         let given = self.to.as_ref().map(|to| to.send(filled));
         given.and_then(Result::ok).ok_or_else(broke)
     }
+
+    fn take(&self) -> io::Result<(Filled, io::Result<()>)> {
+        let taken = self.back.as_ref().map(Receiver::recv);
+        taken.and_then(Result::ok).ok_or_else(broke)
+    }
 }
 
 impl Drop for Hand {
     fn drop(&mut self) {
-        self.to = None;
-        let Some(thread) = self.thread.take() else { return };
-        // In a forked child there is no such thread: its parent has it.
-        if self.generation == sys::generation() {
-            let _ = thread.join();
+        let (to, back, thread) = (self.to.take(), self.back.take(), self.thread.take());
+        if self.generation != sys::generation() {
+            // A forked child: the thread is its parent's, and may have held a lock of these when it was forked.
+            std::mem::forget((to, back, thread));
+            return;
+        }
+        drop(to);
+        thread.map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: usize = 300_000;
+
+    /// Over a file on a disk, with buffers of a mebibyte; `None` where it cannot be.
+    fn past(folder: &tempfile::TempDir) -> Option<(File, Past)> {
+        let path = folder.path().join("file");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        let past = Past::new(&file, 1 << 20, &Budget::new(64 << 20).unwrap())?;
+        Some((file, past))
+    }
+
+    fn content(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|n| u8::try_from(n % 253).unwrap()).collect()
+    }
+
+    /// A descriptor that cannot be written to stands for a full disk.
+    fn lame(folder: &tempfile::TempDir) -> Hand {
+        Hand::new(File::open(folder.path().join("file")).unwrap()).unwrap()
+    }
+
+    fn take(past: &mut Past, mut bytes: &[u8]) -> io::Result<usize> {
+        let len = bytes.len();
+        while !bytes.is_empty() {
+            bytes = &bytes[past.take(bytes)?..];
+        }
+        Ok(len)
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_kept_and_tried_again() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let Some((file, mut past)) = past(&folder) else { return };
+        let (all, mut failed) = (content(12 * PIECE), 0);
+        for (number, piece) in all.chunks(PIECE).enumerate() {
+            if number == 5 {
+                past.settle().unwrap();
+                past.hand = lame(&folder);
+            }
+            let at = past.end();
+            let left = |past: &Past| &piece[usize::try_from(past.end() - at).unwrap()..];
+            loop {
+                let left = left(&past);
+                let Err(error) = take(&mut past, left) else { break };
+                assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+                failed += 1;
+                if failed == 3 {
+                    past.hand = Hand::new(file.try_clone().unwrap()).unwrap();
+                }
+            }
+        }
+        assert_eq!(failed, 3);
+        let (at, rest) = past.end_here().unwrap();
+        past.settle().unwrap();
+        assert_eq!(past.end(), at);
+        file.write_all_at(&rest, at).unwrap();
+        assert!(std::fs::read(folder.path().join("file")).unwrap() == all);
+    }
+
+    #[test]
+    fn what_does_not_count_is_forgotten_and_stands_in_nobodys_way() {
+        for end in [0, 1, 500_000, 1 << 20, (1 << 20) + 5000, 3 << 19, 2 << 20, 5 << 19] {
+            let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let Some((file, mut past)) = past(&folder) else { return };
+            let all = content(5 << 19);
+            past.hand = lame(&folder);
+            // One buffer is stuck, the other one waits.
+            assert_eq!(take(&mut past, &all[..2 << 20]).unwrap(), 2 << 20);
+            assert!(take(&mut past, &all[2 << 20..]).is_err());
+            past.cut(end as u64);
+            assert_eq!(past.stuck.as_ref().is_some_and(|stuck| stuck.used > 0), end > 0);
+            past.hand = Hand::new(file.try_clone().unwrap()).unwrap();
+            let (at, rest) = past.end_here().unwrap();
+            past.settle().unwrap();
+            if !rest.is_empty() {
+                file.write_all_at(&rest, at).unwrap();
+            }
+            file.set_len(end.min(2 << 20) as u64).unwrap();
+            assert!(std::fs::read(folder.path().join("file")).unwrap() == all[..end.min(2 << 20)], "{end}");
         }
     }
 }
