@@ -107,16 +107,18 @@ impl<'a> Piece<'a> {
         Error::io(self.source.path(), "read the file", error)
     }
 
-    /// What came of it: `got` bytes from the aligned offset on, in `slot`.
+    /// What came of it: `got` bytes from the aligned offset on, in `slot`, or in their place where it is straight.
     pub(super) fn take(&mut self, slot: &[u8], got: usize) -> Result<()> {
-        let lead = self.lead();
+        let (lead, straight) = (self.lead(), self.is_straight());
         let Read { offset, into } = &mut self.read;
-        if got >= lead + into.len() {
-            into.copy_from_slice(&slot[lead..lead + into.len()]);
-            return Ok(());
+        if got < lead + into.len() {
+            // Short: the end of the file, or a signal. An ordinary read tells which.
+            return self.source.read_exact(*offset, into);
         }
-        // Short: the end of the file, or a signal. An ordinary read tells which.
-        self.source.read_exact(*offset, into)
+        if !straight {
+            into.copy_from_slice(&slot[lead..lead + into.len()]);
+        }
+        Ok(())
     }
 
     /// Reads it by itself, through `slot`.
@@ -124,11 +126,8 @@ impl<'a> Piece<'a> {
         let (offset, span) = self.place();
         let straight = self.is_straight();
         loop {
-            let read =
-                self.file.read_at(if straight { &mut *self.read.into } else { &mut slot[..span] }, offset);
-            match read {
-                Ok(got) if straight && got == span => return Ok(()),
-                Ok(_) if straight => return self.take(&[], 0),
+            let into = if straight { &mut *self.read.into } else { &mut slot[..span] };
+            match self.file.read_at(into, offset) {
                 Ok(got) => return self.take(slot, got),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.failed(e)),

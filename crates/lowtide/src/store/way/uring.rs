@@ -226,10 +226,7 @@ fn passes(answer: i32) -> bool {
 
 /// What became of a piece: the kernel's answer, and its slot of the buffer if it has one.
 fn settle(piece: &mut Piece<'_>, answer: i32, slot: Option<&[u8]>) -> Result<()> {
-    let straight = piece.is_straight();
     match usize::try_from(answer) {
-        Ok(got) if straight && got == piece.read.into.len() => Ok(()),
-        Ok(_) if straight => piece.take(&[], 0),
         Ok(got) => piece.take(slot.unwrap_or_default(), got),
         Err(_) if passes(answer) => piece.take(&[], 0),
         Err(_) => Err(piece.failed(io::Error::from_raw_os_error(-answer))),
