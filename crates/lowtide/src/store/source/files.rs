@@ -197,9 +197,9 @@ impl Files {
         Ok(self.joined.split(reads))
     }
 
-    /// The byte ranges of the files under some ranges of the stream.
-    pub(in crate::store) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
-        self.joined.split_ranges(ranges)
+    /// Which files a range of the stream touches, and which of their bytes that is.
+    pub(in crate::store) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
+        self.joined.pieces(range)
     }
 
     /// About how many bytes of the stream are in the page cache, from a sample of the files.

@@ -48,7 +48,7 @@ impl Joined {
     }
 
     /// Which pieces a range of the stream touches, and which bytes of their files that is.
-    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let (mut at, end) = (range.start, range.end.min(self.len()));
         std::iter::from_fn(move || {
             if at >= end {
@@ -84,18 +84,6 @@ impl Joined {
                     Some((_, reads)) => reads.push(piece),
                     None => groups.push((index, vec![piece])),
                 }
-            }
-        }
-        groups
-    }
-
-    /// The byte ranges of the files under some ranges of the stream.
-    pub(super) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
-        let mut groups: Vec<(usize, Vec<Range<u64>>)> = Vec::new();
-        for (index, bytes) in ranges.iter().flat_map(|range| self.pieces(range.clone())) {
-            match groups.last_mut() {
-                Some((last, ranges)) if *last == index => ranges.push(bytes),
-                _ => groups.push((index, vec![bytes])),
             }
         }
         groups

@@ -72,10 +72,10 @@ impl Store for FilesStore {
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        for (index, coming) in self.files.split_ranges(how.coming) {
+        for (index, bytes) in how.coming.iter().flat_map(|range| self.files.pieces(range.clone())) {
             // A file that cannot be opened will say so when it is read.
             if let Ok(store) = self.store(index) {
-                store.read(&mut [], How { coming: &coming, ..how })?;
+                store.read(&mut [], How { coming: &[bytes], ..how })?;
             }
         }
         let mut groups = self.files.split(reads)?;
