@@ -4,8 +4,8 @@
 //! access have made for them. Reads are handed on file by file, in the order of the stream, so that a
 //! look-ahead over the whole of it opens each file once.
 
+use super::OneFile;
 use super::joined::Joined;
-use super::{DirectFile, OneFile};
 use crate::error::{Error, Result};
 use crate::store::{Cache, Made, Read, Store, Way};
 use crate::sys;
@@ -58,7 +58,6 @@ impl Open {
 pub(in crate::store) struct Kept {
     pub(in crate::store) file: Arc<OneFile>,
     pub(in crate::store) stores: Made<(Way, Cache), dyn Store>,
-    pub(in crate::store) direct: Made<(), DirectFile>,
 }
 
 /// Descriptors of one open file: its own, and one for unbuffered reads.
@@ -145,8 +144,7 @@ impl Files {
         let identity = (meta.dev(), meta.ino());
         // One that is shorter now than it was may be in the middle of being put back: it is looked at again next time.
         let is_whole = file.len() >= self.parts[index].bytes.end;
-        let (stores, direct) = (Made::default(), Made::default());
-        let file = Arc::new(Kept { file: Arc::new(file), stores, direct });
+        let file = Arc::new(Kept { file: Arc::new(file), stores: Made::default() });
         let (seen, closed) = sys::locked(&self.kept, |open| {
             let seen = *open.seen.entry(index).or_insert(identity);
             let closed = if is_whole && open.files.len() >= self.most { open.oldest() } else { None };

@@ -2,7 +2,7 @@
 
 use super::uring::Ring;
 use crate::error::{Error, Result};
-use crate::store::{OneFile, Read, Report};
+use crate::store::{DirectFile, OneFile, Read, Report};
 use crate::sys;
 use std::fs::File;
 use std::io;
@@ -46,6 +46,11 @@ impl<'a> Piece<'a> {
     /// A read through the page cache: straight to its place, whatever that is.
     pub(super) fn buffered(source: &'a OneFile, read: Read<'a>) -> Self {
         Self { source, file: source.file(), align: 1, read }
+    }
+
+    /// A read around it.
+    pub(super) fn unbuffered(source: &'a OneFile, direct: &'a DirectFile, read: Read<'a>) -> Self {
+        Self { source, file: &direct.file, align: direct.align, read }
     }
 
     /// Bytes between the aligned offset and the read's.
