@@ -14,7 +14,7 @@ use crate::door::ACCESS;
 use crate::error::{Error, Result};
 use crate::store::{Cost, DirectFile, Files, How, Nature, OneFile, Read, Report, Source, Store};
 use crate::sys::{self, crew};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Threads where there is no ring.
 const THREADS: usize = 16;
@@ -218,22 +218,15 @@ impl DirectStore {
         let (mut pieces, slot) = Self::cut(pieces, bounce.len(), THREADS / 2)?;
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
-        let parts = pieces.len().div_ceil(share);
-        let todo = Mutex::new(pieces.chunks_mut(share).zip(bounce.chunks_exact_mut(slot)));
-        let answer = Mutex::new(Ok(0));
-        crew::together(threads - 1, &|| {
-            while let Some((pieces, slot)) = sys::locked(&todo, Iterator::next) {
-                let read = pieces.iter_mut().try_for_each(|piece| piece.read_alone(slot));
-                sys::locked(&answer, |answer| match (read, &mut *answer) {
-                    (Ok(()), Ok(done)) => *done += 1,
-                    (Err(error), Ok(_)) => *answer = Err(error),
-                    (_, Err(_)) => {}
-                });
-            }
+        let parts = pieces.chunks_mut(share).zip(bounce.chunks_exact_mut(slot));
+        let count = parts.len();
+        let answers = crew::each(threads - 1, parts, |(pieces, slot)| {
+            pieces.iter_mut().try_for_each(|piece| piece.read_alone(slot))
         });
-        let done = answer.into_inner().unwrap_or_else(PoisonError::into_inner)?;
-        // Forked in the middle of it: the others are in another process.
-        if done < parts { Err(Error::Interrupted) } else { Ok(()) }
+        if answers.len() < count {
+            return Err(Error::Interrupted); // forked in the middle of it: the others are in another process
+        }
+        answers.into_iter().collect()
     }
 }
 

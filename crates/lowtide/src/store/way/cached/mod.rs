@@ -23,7 +23,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of one version of a remote object.
 #[derive(Clone, Debug)]
@@ -452,13 +452,7 @@ impl Cached {
         drop(reads);
         // Copies and checksums are work for a processor: whoever has time helps.
         let helpers = (sys::cores() - 1).min(fetches.len().saturating_sub(1));
-        let fetches = Mutex::new(fetches.into_iter());
-        let next = || fetches.lock().unwrap_or_else(PoisonError::into_inner).next();
-        crew::together(helpers, &|| {
-            while let Some(fetch) = next() {
-                self.keep(fetch, begun);
-            }
-        });
+        crew::each(helpers, fetches.into_iter(), |fetch| self.keep(fetch, begun));
         Ok(rest)
     }
 
