@@ -30,7 +30,7 @@ pub struct Part {
 #[derive(Debug)]
 pub struct Files {
     parts: Vec<Part>,
-    joined: Joined,
+    pub(in crate::store) joined: Joined,
     /// How many files are kept open.
     pub(in crate::store) most: usize,
     kept: Mutex<Open>,
@@ -93,11 +93,6 @@ impl Files {
     /// Bytes of the stream.
     pub fn len(&self) -> u64 {
         self.joined.len()
-    }
-
-    /// Where a byte of the stream is in its own file.
-    pub(super) fn place(&self, at: u64) -> u64 {
-        self.joined.place(at)
     }
 
     /// Whether the stream has no bytes.
@@ -193,11 +188,6 @@ impl Files {
             return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
         }
         Ok(self.joined.split(reads))
-    }
-
-    /// Which files a range of the stream touches, and which of their bytes that is.
-    pub(in crate::store) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
-        self.joined.pieces(range)
     }
 
     /// About how many bytes of the stream are in the page cache, from a sample of the files.

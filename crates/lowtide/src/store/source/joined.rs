@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Pieces of files or objects, end to end.
 #[derive(Debug)]
-pub(super) struct Joined {
+pub(in crate::store) struct Joined {
     /// The first byte of each piece in its own file.
     firsts: Vec<u64>,
     /// Where each piece ends in the stream.
@@ -48,7 +48,7 @@ impl Joined {
     }
 
     /// Which pieces a range of the stream touches, and which bytes of their files that is.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
+    pub(in crate::store) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let (mut at, end) = (range.start, range.end.min(self.len()));
         std::iter::from_fn(move || {
             if at >= end {

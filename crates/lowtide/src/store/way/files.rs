@@ -72,7 +72,7 @@ impl Store for FilesStore {
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        for (index, bytes) in how.coming.iter().flat_map(|range| self.files.pieces(range.clone())) {
+        for (index, bytes) in how.coming.iter().flat_map(|range| self.files.joined.pieces(range.clone())) {
             // A file that cannot be opened will say so when it is read.
             if let Ok(store) = self.store(index) {
                 store.read(&mut [], How { coming: &[bytes], ..how })?;
@@ -81,11 +81,7 @@ impl Store for FilesStore {
         let mut groups = self.files.split(reads)?;
         let together = how.manner == Manner::Together && self.way == Way::Read && self.cache == Cache::Keep;
         self.files.read_by(self.nature().waiting, |at_once| {
-            if together
-                && groups.len() > 1
-                && at_once > 1
-                && let Some(report) = self.read_together(&mut groups, at_once)?
-            {
+            if together && let Some(report) = self.read_together(&mut groups, at_once)? {
                 return Ok(report);
             }
             let mut report = Report::default();
