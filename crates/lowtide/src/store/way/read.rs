@@ -100,17 +100,31 @@ impl ReadStore {
         if i64::try_from(read.end()).is_err() {
             return Err(self.source.cut_now(read)); // the kernel would say "invalid argument"
         }
-        let evicts = self.cache == Cache::Drop && self.is_refused();
+        let refused = self.is_refused();
+        let evicts = self.cache == Cache::Drop && refused;
         let absent = evicts.then(|| pages(read)).filter(|&(start, end)| {
             sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached == 0)
         });
         let mut done = 0;
         while done < read.into.len() {
-            match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut ask) {
+            let (into, at) = (&mut read.into[done..], read.offset + done as u64);
+            let answer = match (self.cache, ask) {
+                _ if refused => file.read_at(into, at),
+                (Cache::Drop, _) => sys::read_uncached(file, into, at),
+                (Cache::Keep, Ask::WhetherCached) => sys::read_cached(file, into, at),
+                (Cache::Keep, _) => file.read_at(into, at),
+            };
+            match answer {
                 Ok(0) => return Err(self.source.cut_now(read)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return self.without_dontcache(read),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && ask == Ask::WhetherCached => {
+                    ask = Ask::Waited;
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && !refused => {
+                    self.refuse()?;
+                    return self.read_from(file, read, Ask::Nothing);
+                }
                 Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
             }
         }
@@ -170,38 +184,21 @@ impl ReadStore {
         }
     }
 
-    fn read_some(&self, file: &File, into: &mut [u8], offset: u64, ask: &mut Ask) -> io::Result<usize> {
-        match self.cache {
-            _ if self.is_refused() => file.read_at(into, offset),
-            Cache::Drop => sys::read_uncached(file, into, offset),
-            Cache::Keep if *ask == Ask::WhetherCached => match sys::read_cached(file, into, offset) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    *ask = Ask::Waited;
-                    file.read_at(into, offset)
-                }
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    self.refused.store(true, Ordering::Relaxed);
-                    file.read_at(into, offset)
-                }
-                answer => answer,
-            },
-            Cache::Keep => file.read_at(into, offset),
+    /// The kernel or the filesystem cannot read like that: from now on without, and what is to be dropped, by hand.
+    fn refuse(&self) -> Result<()> {
+        if self.cache == Cache::Drop {
+            sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
+                Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
+                    Words::from("this kernel cannot say what was cached before; ")
+                        + ACCESS.is("direct")
+                        + " goes around the page cache, "
+                        + CACHE.is("keep")
+                        + " through it",
+                )
+            })?;
         }
-    }
-
-    /// The kernel or the filesystem has no `RWF_DONTCACHE`: from now on, do what it does by hand.
-    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Ask> {
-        sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
-            Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
-                Words::from("this kernel cannot say what was cached before; ")
-                    + ACCESS.is("direct")
-                    + " goes around the page cache, "
-                    + CACHE.is("keep")
-                    + " through it",
-            )
-        })?;
         self.refused.store(true, Ordering::Relaxed);
-        self.read_from(self.source.file(), read, Ask::Nothing)
+        Ok(())
     }
 }
 
