@@ -110,7 +110,7 @@ impl OneFile {
 
     /// That `read` asks for bytes past the end, which is now at `found`.
     pub fn cut(&self, read: &Read<'_>, found: u64) -> Error {
-        Error::Truncated { path: self.path.clone(), offset: read.offset, end: read.end(), found }
+        read.cut(&self.path, found)
     }
 
     /// The same, by its size now.

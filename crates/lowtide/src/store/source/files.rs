@@ -182,11 +182,8 @@ impl Files {
         &self,
         reads: &'a mut [Read<'_>],
     ) -> Result<Vec<(usize, Vec<Read<'a>>)>> {
-        if let Some(read) = self.joined.past_the_end(reads) {
-            let (path, found) = (self.parts.last().map(|part| part.path.clone()), self.len());
-            let path = path.unwrap_or_default();
-            return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
-        }
+        let last = self.parts.last().map_or(Path::new(""), |part| &part.path);
+        self.joined.check(last, reads)?;
         Ok(self.joined.split(reads))
     }
 
@@ -224,17 +221,16 @@ impl Files {
 }
 
 #[cfg(test)]
-impl Files {
-    /// How many files are open now.
-    pub(in crate::store) fn open_now(&self) -> usize {
-        sys::locked(&self.kept, |open| open.files.len())
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    impl Files {
+        /// How many files are open now.
+        pub(in crate::store) fn open_now(&self) -> usize {
+            sys::locked(&self.kept, |open| open.files.len())
+        }
+    }
 
     #[test]
     fn a_file_that_was_cut_when_it_was_opened_again_is_looked_at_anew() {

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::store::{Read, sort};
 use std::ops::Range;
+use std::path::Path;
 
 /// Pieces of files or objects, end to end.
 #[derive(Debug)]
@@ -62,9 +63,10 @@ impl Joined {
         })
     }
 
-    /// The first read that asks for bytes past the end.
-    pub(super) fn past_the_end<'r, 'a>(&self, reads: &'r [Read<'a>]) -> Option<&'r Read<'a>> {
-        reads.iter().find(|read| read.end() > self.len() && !read.into.is_empty())
+    /// Refuses a read that asks for bytes past the end, which is that of `path`.
+    pub(super) fn check(&self, path: &Path, reads: &[Read<'_>]) -> Result<()> {
+        let past = reads.iter().find(|read| read.end() > self.len() && !read.into.is_empty());
+        past.map_or(Ok(()), |read| Err(read.cut(path, self.len())))
     }
 
     /// Reads of the stream, none of them past its end, as reads of the files, in their order.

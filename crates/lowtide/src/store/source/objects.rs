@@ -6,7 +6,7 @@
 #![cfg_attr(not(feature = "remote"), allow(dead_code))]
 
 use super::joined::Joined;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::{LocalCache, Object, Read, Version};
 use std::fmt;
 use std::ops::Range;
@@ -122,10 +122,7 @@ impl Objects {
         extent: &Range<u64>,
         reads: &'a mut [Read<'_>],
     ) -> Result<Vec<Wanted<'a>>> {
-        if let Some(read) = self.joined.past_the_end(reads) {
-            let (path, found) = (self.path().to_owned(), self.len());
-            return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
-        }
+        self.joined.check(self.path(), reads)?;
         let pieces = self.joined.pieces(extent.clone());
         let mut wanted: Vec<Wanted<'a>> =
             pieces.map(|(index, bytes)| Wanted { index, bytes, reads: Vec::new() }).collect();
