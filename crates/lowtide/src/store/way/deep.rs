@@ -192,7 +192,7 @@ static RINGS: Rings = Rings(Mutex::new((0, Vec::new())));
 /// # Errors
 /// The first, as the system has it. Which of the others are written is not known then.
 pub(crate) fn write(file: &File, pieces: &[(u64, &[u8])]) -> io::Result<()> {
-    let made = || if Engine::available() == Engine::Uring { Ring::new(DEPTH, None).ok() } else { None };
+    let made = || if Engine::available() == Engine::Uring { Ring::new(None).ok() } else { None };
     let Some(mut ring) = RINGS.take().or_else(made) else {
         return pieces.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset));
     };
@@ -236,7 +236,7 @@ impl Deep {
         if !self.works() {
             return Ok(None);
         }
-        let Some(mut ring) = RINGS.take().or_else(|| Ring::new(DEPTH, None).ok()) else {
+        let Some(mut ring) = RINGS.take().or_else(|| Ring::new(None).ok()) else {
             self.learn(Known::Refused);
             return Ok(None);
         };

@@ -195,7 +195,7 @@ impl DirectStore {
     fn by_ring(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
         let align = widest(&pieces);
         let failed = |e| Error::io(pieces[0].source.path(), "set io_uring up", e);
-        let made = || Ring::new(DEPTH, Some(self.half(align)?)).map_err(failed);
+        let made = || Ring::new(Some(self.half(align)?)).map_err(failed);
         let mut ring = match self.rings.take().filter(|ring| ring.bounce_len() >= smallest_bounce(align)) {
             Some(ring) => ring,
             None => match &self.source {
