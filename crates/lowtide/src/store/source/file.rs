@@ -113,7 +113,15 @@ impl OneFile {
         read.cut(&self.path, found)
     }
 
-    /// The same, by its size now.
+    /// Refuses a read that ends, widened to `align`, where the kernel would only say "invalid argument".
+    pub(in crate::store) fn check_end(&self, read: &Read<'_>, align: usize) -> Result<()> {
+        match i64::try_from(read.end().saturating_add(align as u64)) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.cut_now(read)),
+        }
+    }
+
+    /// That it asks for bytes past the end as it is now.
     pub(in crate::store) fn cut_now(&self, read: &Read<'_>) -> Error {
         self.len_now().map_or_else(|error| error, |found| self.cut(read, found))
     }

@@ -6,7 +6,7 @@
 //! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
 //! [`DirectStore::new`] says so.
 
-use super::deep::{DEPTH, Engine, Piece, Rings, check_ends};
+use super::deep::{DEPTH, Engine, Piece, Rings};
 use super::uring::Ring;
 use crate::budget::Budget;
 use crate::budget::pool::{Block, Half};
@@ -155,7 +155,7 @@ impl DirectStore {
     /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes, of which there are `slots` at least; says how
     /// large a slot is.
     fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize, slots: usize) -> Result<(Vec<Piece<'_>>, usize)> {
-        check_ends(&pieces)?;
+        pieces.iter().try_for_each(Piece::check_end)?;
         let align = widest(&pieces);
         // Both ends of a piece may have to be aligned.
         let largest = (bounce / slots).min(LARGEST).max(4 * align).min(bounce) / align * align;

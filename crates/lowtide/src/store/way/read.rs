@@ -97,9 +97,7 @@ impl ReadStore {
 
     /// One read, all of it or an error. Says whether it had to wait for a disk.
     fn read_from(&self, file: &File, read: &mut Read<'_>, mut ask: Ask) -> Result<Ask> {
-        if i64::try_from(read.end()).is_err() {
-            return Err(self.source.cut_now(read)); // the kernel would say "invalid argument"
-        }
+        self.source.check_end(read, 1)?;
         let refused = self.is_refused();
         let evicts = self.cache == Cache::Drop && refused;
         let absent = evicts.then(|| pages(read)).filter(|&(start, end)| {
