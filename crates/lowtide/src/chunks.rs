@@ -76,29 +76,23 @@ pub struct Chunks {
     standing: Standing,
 }
 
-/// What is to be read.
-fn job(arrays: &[Array], pass: Pass, steps: Steps, ahead: u64) -> Job {
+/// What is to be read, with as much look-ahead as the budget allows.
+fn job(arrays: &[Array], pass: Pass, steps: Steps) -> Job {
     let input = if matches!(pass, Pass::Sequential(_)) { Array::input } else { Array::input_ahead };
-    Job { inputs: arrays.iter().map(input).collect(), pass, steps, ahead }
+    Job { inputs: arrays.iter().map(input).collect(), pass, steps, ahead: u64::MAX }
 }
 
 impl Chunks {
-    /// Any rows of some arrays in any order, with as much look-ahead.
-    pub(crate) fn new(
-        arrays: Vec<Array>,
-        shuffle: Shuffle,
-        pass: Pass,
-        steps: Steps,
-        ahead: u64,
-    ) -> Result<Self> {
-        let (job, first) = (job(&arrays, pass, steps, ahead), shuffle.epoch);
+    /// Any rows of some arrays in any order.
+    pub(crate) fn new(arrays: Vec<Array>, shuffle: Shuffle, pass: Pass, steps: Steps) -> Result<Self> {
+        let (job, first) = (job(&arrays, pass, steps), shuffle.epoch);
         let coming = Coming::new(job, shuffle.scratch.as_deref(), Portion::All)?;
         Ok(Self { arrays, coming, first, shuffle, standing: Standing::Ready })
     }
 
     /// Goes to another place of another pass; the iteration has the same first epoch.
-    fn reopen(&mut self, shuffle: Shuffle, steps: Steps) -> Result<()> {
-        let job = self.other_job(&shuffle, steps)?;
+    fn reopen(&mut self, shuffle: Shuffle) -> Result<()> {
+        let job = self.other_job(&shuffle)?;
         // Who begins a second epoch is taken to begin a third, which is sorted meanwhile.
         let several = shuffle.again == Again::NextEpoch && shuffle.epoch != self.first;
         let reading = if several { Portion::Read } else { Portion::All };
@@ -108,12 +102,28 @@ impl Chunks {
     }
 
     /// The same for another pass, or another place of it.
-    fn other_job(&self, shuffle: &Shuffle, steps: Steps) -> Result<Job> {
+    fn other_job(&self, shuffle: &Shuffle) -> Result<Job> {
         let pass = match &self.job().pass {
             Pass::Sequential(order) => Pass::Sequential(*order),
             _ => pass(&self.arrays, shuffle)?,
         };
-        Ok(job(&self.arrays, pass, steps, self.job().ahead))
+        Ok(job(&self.arrays, pass, self.steps(shuffle)?))
+    }
+
+    /// The steps from where a pass begins, by its ranks.
+    fn steps(&self, Shuffle { shard, start, last, .. }: &Shuffle) -> Result<Steps> {
+        shard.steps(self.rows(), *start, self.batch_rows(), *last).map_err(of_rows)
+    }
+
+    /// An epoch from its beginning.
+    fn whole(&self, epoch: u64) -> Shuffle {
+        Shuffle { epoch, start: 0, ..self.shuffle.clone() }
+    }
+
+    /// The pass from where it stands, as the caller saw it.
+    fn rest(&self) -> Shuffle {
+        let (epoch, start) = self.place();
+        Shuffle { epoch, start, ..self.shuffle.clone() }
     }
 
     fn job(&self) -> &Job {
@@ -145,9 +155,8 @@ impl Chunks {
             Again::NextEpoch => self.shuffle.epoch, // it was loaded as one that is over
             Again::SameEpoch => span.first,
         };
-        let steps = self.job().steps.restart(self.rows(), 0)?;
         let begun = self.coming.next_epoch();
-        self.reopen(Shuffle { epoch, start: 0, ..self.shuffle.clone() }, steps)?;
+        self.reopen(self.whole(epoch))?;
         if let Some(begun) = begun {
             self.coming.go_on_with(begun);
         }
@@ -159,11 +168,9 @@ impl Chunks {
         if !self.coming.can_go_ahead() {
             return;
         }
-        let epoch = self.span().after(self.shuffle.epoch);
-        let next = Shuffle { epoch, start: 0, ..self.shuffle.clone() };
-        let steps = self.job().steps.restart(self.rows(), 0);
+        let next = self.whole(self.span().after(self.shuffle.epoch));
         // What is wrong with it is said when it is begun.
-        if let Ok(job) = steps.and_then(|steps| self.other_job(&next, steps)) {
+        if let Ok(job) = self.other_job(&next) {
             self.coming.go_ahead(job);
         }
     }
@@ -282,29 +289,18 @@ impl Chunks {
                 "chunks() and shuffled() each load their own",
             ));
         }
-        let State { seed, epoch, position, .. } = *state;
+        let State { seed, epoch, position: start, .. } = *state;
         let blocks = state.mix.map_or(BlockWish::Exact, BlockWish::Mix);
-        let steps = self.job().steps;
-        self.stand_at(Shuffle { seed, blocks, ..self.shuffle.clone() }, &steps, (epoch, position), standing)
+        self.stand_at(Shuffle { seed, epoch, start, blocks, ..self.shuffle.clone() }, standing)
     }
 
-    /// Goes to a place of an epoch: with the ranks and the chunks of some steps.
-    fn stand_at(
-        &mut self,
-        shuffle: Shuffle,
-        steps: &Steps,
-        (epoch, start): (u64, u64),
-        standing: Standing,
-    ) -> Result<()> {
-        let rows = self.rows();
-        match steps.restart(rows, start).map_err(of_rows)? {
+    /// Goes to where a pass begins.
+    fn stand_at(&mut self, mut shuffle: Shuffle, standing: Standing) -> Result<()> {
+        if self.steps(&shuffle)?.count() == 0 {
             // What is left of its epoch does not fill a step of these ranks: the epoch is over.
-            rest if rest.count() == 0 => {
-                let epoch = self.span().after(epoch);
-                self.reopen(Shuffle { epoch, start: 0, ..shuffle }, steps.restart(rows, 0)?)
-            }
-            rest => self.reopen(Shuffle { epoch, start, ..shuffle }, rest),
-        }?;
+            (shuffle.epoch, shuffle.start) = (self.span().after(shuffle.epoch), 0);
+        }
+        self.reopen(shuffle)?;
         self.standing = standing;
         Ok(())
     }
@@ -317,10 +313,10 @@ impl Chunks {
         if shard == self.shuffle.shard {
             return Ok(());
         }
-        let shuffle = Shuffle { shard, ..self.shuffle.clone() };
-        let whole = shard.steps(self.rows(), 0, self.batch_rows(), shuffle.last).map_err(of_rows)?;
-        never_empty(&whole, self.rows(), &shuffle)?;
-        self.stand_at(shuffle, &whole, self.place(), self.standing)
+        let whole = self.steps(&Shuffle { shard, ..self.whole(self.shuffle.epoch) })?;
+        let rest = Shuffle { shard, ..self.rest() };
+        never_empty(&whole, self.rows(), &rest)?;
+        self.stand_at(rest, self.standing)
     }
 
     /// Lets go of what was read ahead, and of the space in a scratch folder, at once. It stands where it stood: whoever
@@ -332,8 +328,7 @@ impl Chunks {
         if self.coming.let_go() || self.arrays.iter().any(Array::is_closed) {
             return Ok(());
         }
-        let steps = self.job().steps;
-        self.stand_at(self.shuffle.clone(), &steps, self.place(), self.standing)
+        self.stand_at(self.rest(), self.standing)
     }
 
     /// Which rank this is, and of how many.

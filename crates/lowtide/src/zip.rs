@@ -74,7 +74,7 @@ impl Zip {
         never_empty(&steps, self.rows(), &shuffle)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         let pass = Pass::Sequential(Sequential::new(self.rows()));
-        Chunks::new(self.in_rows(Some(rows))?, shuffle, pass, steps, u64::MAX)
+        Chunks::new(self.in_rows(Some(rows))?, shuffle, pass, steps)
     }
 
     /// Every row exactly once, in the order of a keyed permutation, `rows` at a time.
@@ -91,7 +91,7 @@ impl Zip {
         let steps = whole.restart(self.rows(), shuffle.start).map_err(of_rows)?;
         self.arrays.iter().try_for_each(|array| fits(array, Many::Rows(rows)))?;
         let pass = pass(&self.arrays, &shuffle)?;
-        Chunks::new(self.in_rows(None)?, shuffle, pass, steps, u64::MAX)
+        Chunks::new(self.in_rows(None)?, shuffle, pass, steps)
     }
 
     /// The arrays, those held in memory of whose files a pass would read every page many times: files in Fortran order,

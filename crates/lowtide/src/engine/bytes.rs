@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-/// What bytes are made of: files, or a disk that is simulated.
+/// What bytes are made of: files, or a disk that is simulated, which has a machine of its own around it.
 pub(crate) trait Supply: Send + Sync + fmt::Debug {
     /// A way to the bytes.
     fn open(&self, way: Way, cache: Cache, budget: &Budget) -> Result<Arc<dyn Store>>;
@@ -27,11 +27,17 @@ pub(crate) trait Supply: Send + Sync + fmt::Debug {
     /// About how many of them are in the page cache, where that can be known.
     fn cached(&self) -> Option<u64>;
     /// Memory that this process can still have, page cache that can be reclaimed included.
-    fn room(&self) -> u64;
+    fn room(&self) -> u64 {
+        meter::room().bytes
+    }
     /// Whether a map of them is answered for.
-    fn is_guarded(&self) -> bool;
+    fn is_guarded(&self) -> bool {
+        sigbus::in_place()
+    }
     /// What time it is where they are.
-    fn clock(&self) -> Clock;
+    fn clock(&self) -> Clock {
+        Clock::default()
+    }
     /// The files, where it is files.
     fn source(&self) -> Option<&Source>;
 }
@@ -47,18 +53,6 @@ impl Supply for Source {
 
     fn cached(&self) -> Option<u64> {
         self.cached()
-    }
-
-    fn room(&self) -> u64 {
-        meter::room().bytes
-    }
-
-    fn is_guarded(&self) -> bool {
-        sigbus::in_place()
-    }
-
-    fn clock(&self) -> Clock {
-        Clock::default()
     }
 
     fn source(&self) -> Option<&Source> {

@@ -130,17 +130,16 @@ impl Facts {
     }
 
     fn cache(&self) -> (Cache, String) {
+        let (len, room) = (human(self.len), human(self.room / 2));
         match self.cache {
             CacheWish::Keep => (Cache::Keep, String::new()),
             CacheWish::Drop => (Cache::Drop, String::new()),
+            CacheWish::Auto if self.len <= self.room / 2 => {
+                (Cache::Keep, format!("the page cache may keep it: {len} fit in half the room, {room}"))
+            }
             CacheWish::Auto => {
-                let (len, room) = (human(self.len), human(self.room / 2));
-                if self.len <= self.room / 2 {
-                    (Cache::Keep, format!("the page cache may keep it: {len} fit in half the room, {room}"))
-                } else {
-                    let why = format!("{len} do not fit in half the room, {room}");
-                    (Cache::Drop, format!("the page cache is left as found: {why}"))
-                }
+                let why = format!("{len} do not fit in half the room, {room}");
+                (Cache::Drop, format!("the page cache is left as found: {why}"))
             }
         }
     }

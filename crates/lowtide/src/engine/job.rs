@@ -42,28 +42,29 @@ impl Pass {
         }
     }
 
-    pub(crate) fn visit(&self) -> Visit {
+    /// The order inside of an epoch.
+    fn within(&self) -> Within {
         match self {
-            Self::Sequential(_) => Visit::Sequential,
-            Self::Exact(_) => Visit::Shuffled,
-            Self::Blocks(_) => Visit::Blocks,
-            Self::Windows(order) => match order.within() {
-                Within::Sequential => Visit::Sequential,
-                Within::Shuffled => Visit::Shuffled,
-                Within::Blocks(_) => Visit::Blocks,
-                Within::Draws => Visit::Random,
-            },
+            Self::Sequential(_) => Within::Sequential,
+            Self::Exact(_) => Within::Shuffled,
+            Self::Blocks(order) => Within::Blocks(order.mix()),
+            Self::Windows(order) => order.within(),
+        }
+    }
+
+    pub(crate) fn visit(&self) -> Visit {
+        match self.within() {
+            Within::Sequential => Visit::Sequential,
+            Within::Shuffled => Visit::Shuffled,
+            Within::Blocks(_) => Visit::Blocks,
+            Within::Draws => Visit::Random,
         }
     }
 
     /// The blocks of a block shuffle.
     pub(crate) fn mix(&self) -> Option<Mix> {
-        match self {
-            Self::Blocks(order) => Some(order.mix()),
-            Self::Windows(order) => match order.within() {
-                Within::Blocks(mix) => Some(mix),
-                _ => None,
-            },
+        match self.within() {
+            Within::Blocks(mix) => Some(mix),
             _ => None,
         }
     }

@@ -49,7 +49,8 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(crate) struct Lane {
     store: Arc<dyn Store>,
-    price: Price,
+    /// What the store was like when it was opened.
+    at_first: Nature,
     /// What was learned; nothing while the store measures by itself.
     costs: Mutex<Option<Costs>>,
     /// Bytes of a call, as the last ones came to.
@@ -59,27 +60,11 @@ pub(crate) struct Lane {
     raw: Option<(AsType, Arc<dyn Store>)>,
 }
 
-/// Who knows what reads cost.
-#[derive(Clone, Copy, Debug)]
-enum Price {
-    /// They cost that whatever happens: those of a map, of bytes held in memory.
-    Fixed(Cost),
-    /// They are measured here, and that is to be expected at first.
-    Learned(Cost),
-    /// The store measures by itself, as long as it has requests of its own to make.
-    Told,
-}
-
 impl Lane {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
-        let Nature { prior, learns, extent, .. } = store.nature();
-        let price = match (extent, learns) {
-            (Some(_), _) => Price::Told,
-            (None, true) => Price::Learned(prior),
-            (None, false) => Price::Fixed(prior),
-        };
-        let costs = Mutex::new(extent.is_none().then(|| Costs::new(prior)));
-        Self { store, price, costs, call: AtomicUsize::new(Reach::LEAST), clock, raw: None }
+        let at_first = store.nature();
+        let costs = Mutex::new(at_first.extent.is_none().then(|| Costs::new(at_first.prior)));
+        Self { store, at_first, costs, call: AtomicUsize::new(Reach::LEAST), clock, raw: None }
     }
 
     /// A way to its elements as another type.
@@ -101,17 +86,13 @@ impl Lane {
 
     /// What reads cost now.
     pub(crate) fn cost(&self) -> Cost {
-        let prior = match self.price {
-            Price::Fixed(cost) => return cost,
-            Price::Learned(prior) => prior,
-            // Asked before the lock: a store has one of its own.
-            Price::Told => match self.store.nature() {
-                Nature { prior, extent: Some(_), .. } => return prior,
-                // Its reads come from a disk by now.
-                Nature { prior, .. } => prior,
-            },
-        };
-        sys::locked(&self.costs, |costs| costs.get_or_insert_with(|| Costs::new(prior)).now())
+        // A store may measure by itself, as long as it has requests of its own to make. It is asked before the lock: it has
+        // one of its own.
+        let now = if self.at_first.extent.is_some() { self.store.nature() } else { self.at_first };
+        if now.extent.is_some() || !now.learns {
+            return now.prior; // those of a map, of bytes held in memory, never change
+        }
+        sys::locked(&self.costs, |costs| costs.get_or_insert_with(|| Costs::new(now.prior)).now())
     }
 
     /// About how much of the bytes a disk has to be asked for.

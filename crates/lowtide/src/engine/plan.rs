@@ -88,25 +88,23 @@ pub(crate) fn parts<'r, 'b>(reads: &'r mut [Read<'b>], share: usize) -> Vec<&'r 
     if reads.is_sorted_by_key(|r| r.offset) || reads.len() <= share {
         return reads.chunks_mut(share).collect();
     }
-    let ends = deal(reads, reads.len().div_ceil(share));
-    if std::iter::once(&0).chain(&ends).zip(&ends).any(|(start, end)| end - start > 4 * share) {
+    let counts = deal(reads, reads.len().div_ceil(share));
+    if counts.iter().any(|&count| count > 4 * share) {
         // All in one corner of the file: stretches of equal length share nothing.
         sort(reads);
         return reads.chunks_mut(share).collect();
     }
-    let (mut rest, mut at, mut parts) = (reads, 0, Vec::with_capacity(ends.len()));
-    for end in ends {
-        let (part, others) = rest.split_at_mut(end - at);
-        (rest, at) = (others, end);
-        if !part.is_empty() {
-            parts.push(part);
-        }
+    let (mut rest, mut parts) = (reads, Vec::with_capacity(counts.len()));
+    for count in counts.into_iter().filter(|&count| count > 0) {
+        let (part, others) = rest.split_at_mut(count);
+        rest = others;
+        parts.push(part);
     }
     parts
 }
 
 /// Moves reads so that those of each of `stretches` equal stretches of the file come together, in the order
-/// of the stretches. Says where each one ends.
+/// of the stretches. Says how many there are of each.
 fn deal(reads: &mut [Read<'_>], stretches: usize) -> Vec<usize> {
     let offsets = || reads.iter().map(|r| r.offset);
     let (first, last) = (offsets().min().unwrap_or(0), offsets().max().unwrap_or(0));
@@ -135,7 +133,7 @@ fn deal(reads: &mut [Read<'_>], stretches: usize) -> Vec<usize> {
             next[theirs] += 1;
         }
     }
-    ends
+    counts
 }
 
 /// As many extents as fit in one call: `most` of them at most, and merged ones in `room` bytes of scratch.

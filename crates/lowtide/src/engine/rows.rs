@@ -29,15 +29,12 @@ impl Rows {
 
     /// Bytes of a row. A caller who asks for more than memory can count gets no budget for it.
     pub(crate) fn row_bytes(&self) -> usize {
-        usize::try_from(self.columns)
-            .ok()
-            .and_then(|columns| columns.checked_mul(self.len))
-            .unwrap_or(usize::MAX)
+        usize::try_from(self.columns).unwrap_or(usize::MAX).saturating_mul(self.len)
     }
 
     /// Bytes of `rows` rows; `usize::MAX` where that overflows, which then fits no budget.
     pub(crate) fn bytes(&self, rows: u64) -> usize {
-        usize::try_from(rows).ok().and_then(|rows| rows.checked_mul(self.row_bytes())).unwrap_or(usize::MAX)
+        usize::try_from(rows).unwrap_or(usize::MAX).saturating_mul(self.row_bytes())
     }
 
     /// Where a row in one piece begins.

@@ -1,9 +1,8 @@
 //! The same small piece of I/O for thousands of files, on a few threads.
 
 use crate::error::{Error, Result};
-use crate::sys::{crew, locked};
+use crate::sys::crew;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Below this many files a thread gains less than it costs: looking at a file takes some 10 µs.
 const SHARE: usize = 64;
@@ -35,19 +34,11 @@ pub(super) fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R>
         }
         Ok(answers)
     };
-    let parts = Mutex::new(items.chunks(share).enumerate());
-    let done = Mutex::new(Vec::with_capacity(threads));
-    crew::together(threads - 1, &|| {
-        while let Some((n, items)) = locked(&parts, Iterator::next) {
-            let answers = part(n * share, items);
-            locked(&done, |done| done.push((n, answers)));
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_unstable_by_key(|(n, _)| *n);
     let mut all = Vec::with_capacity(items.len());
-    for (_, part) in done {
-        all.extend(part?);
+    for answers in
+        crew::each(threads - 1, items.chunks(share).enumerate(), |(n, items)| part(n * share, items))
+    {
+        all.extend(answers?);
     }
     // Forked in the middle of it: the others are in another process.
     if all.len() == items.len() { Ok(all) } else { Err(Error::Interrupted) }

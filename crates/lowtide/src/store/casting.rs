@@ -56,9 +56,6 @@ pub(crate) struct Casting {
     pub(crate) budget: Budget,
 }
 
-/// A part of a read: its first byte in the file, and where it goes.
-type Part<'a> = (u64, &'a mut [u8]);
-
 /// Memory that elements are read into; none where they are read into the end of where they go, as they become no smaller.
 type Memory = Option<Box<dyn DerefMut<Target = [u8]>>>;
 
@@ -84,12 +81,12 @@ impl Casting {
         })
     }
 
-    /// Reads and converts some parts, which are no more than the memory is for.
-    fn read_parts(&self, parts: &mut [Part<'_>], memory: &mut Memory, how: How<'_>) -> Result<Report> {
+    /// Reads and converts some parts of reads, by their places in the file, which are no more than the memory is for.
+    fn read_parts(&self, parts: &mut [Read<'_>], memory: &mut Memory, how: How<'_>) -> Result<Report> {
         let raw_len = |len| self.as_type.cast.raw_len(len);
         let mut free = memory.as_deref_mut().map(|memory| &mut **memory);
         let mut reads = Vec::with_capacity(parts.len());
-        for (offset, into) in &mut *parts {
+        for Read { offset, into } in &mut *parts {
             let raw = raw_len(into.len());
             let into = if let Some(bytes) = free.take() {
                 let (mine, others) = bytes.split_at_mut(raw);
@@ -105,7 +102,7 @@ impl Casting {
         let report = self.store.read(&mut reads, How { far: false, ..how })?;
         let mut places = Places::new(Some(self.as_type.cast), how.far && memory.is_some());
         let mut used = 0;
-        for (_, into) in parts {
+        for Read { into, .. } in parts {
             match memory {
                 Some(memory) => places.take(&memory[used..][..raw_len(into.len())], into),
                 None => places.take_end(into),
@@ -186,7 +183,7 @@ impl Store for Casting {
                 }
                 let len = into.len().min(most - held);
                 let (part, rest) = into.split_at_mut(len);
-                parts.push((in_file(at), part));
+                parts.push(Read { offset: in_file(at), into: part });
                 (at, held, into) = (at + len as u64, held + len, rest);
             }
         }

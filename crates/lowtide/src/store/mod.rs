@@ -47,12 +47,12 @@ pub use way::{
 
 pub use crate::options::{Access, Cache, Way};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::sys;
 use std::fmt;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +103,11 @@ impl<'a> Read<'a> {
     /// One past the last byte.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.into.len() as u64)
+    }
+
+    /// That it asks for bytes past the end, which is at `found`.
+    pub(crate) fn cut(&self, path: &Path, found: u64) -> Error {
+        Error::Truncated { path: path.to_owned(), offset: self.offset, end: self.end(), found }
     }
 
     /// The same read, for as long as this one is not used.

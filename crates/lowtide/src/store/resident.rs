@@ -2,7 +2,7 @@
 
 use super::{Cost, How, Nature, Read, Report, Store};
 use crate::budget::pool::Block;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sys;
 use std::path::PathBuf;
 
@@ -24,11 +24,10 @@ impl Store for Resident {
 
     fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {
         for read in reads {
-            let (offset, end, found) = (read.offset, read.end(), self.block.len() as u64);
-            let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+            let bytes = usize::try_from(read.offset).ok().zip(usize::try_from(read.end()).ok());
             let bytes = bytes.and_then(|(offset, end)| self.block.get(offset..end));
-            let cut = || Error::Truncated { path: self.path.clone(), offset, end, found };
-            read.into.copy_from_slice(bytes.ok_or_else(cut)?);
+            let bytes = bytes.ok_or_else(|| read.cut(&self.path, self.block.len() as u64))?;
+            read.into.copy_from_slice(bytes);
         }
         Ok(Report::default())
     }

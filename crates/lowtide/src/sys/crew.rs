@@ -152,6 +152,27 @@ pub fn both<A: Send, B: Send>(
     (locked(&done.0, Option::take), locked(&done.1, Option::take))
 }
 
+/// Has `work` done on every item, by this thread and up to `helpers` others, each of which takes the next one when it is done
+/// with one. The answers come in the order of the items.
+///
+/// In a child that was forked in the middle of it there are fewer answers than items.
+pub fn each<T, R: Send>(
+    helpers: usize,
+    items: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let (items, done) = (Mutex::new(items.enumerate()), Mutex::new(Vec::new()));
+    together(helpers, &|| {
+        while let Some((number, item)) = locked(&items, Iterator::next) {
+            let answer = work(item);
+            locked(&done, |done| done.push((number, answer)));
+        }
+    });
+    let mut done = locked(&done, std::mem::take);
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, answer)| answer).collect()
+}
+
 /// An offer that is on the desk. Dropping it takes it back and waits for those who are at it.
 struct Invitation(u64);
 
@@ -310,6 +331,14 @@ mod tests {
             at_once |= both(slow, || second_came.store(1, Ordering::Relaxed)).0 == Some(1);
         }
         assert!(at_once);
+    }
+
+    #[test]
+    fn each_item_has_its_answer_in_its_place() {
+        for len in [0, 1, 7, 1000] {
+            let answers = each(3, 0..len, |item| item * 2);
+            assert_eq!(answers, (0..len).map(|item| item * 2).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 /// A regular file, opened for reading, and its size when it was opened.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub struct OneFile {
     path: PathBuf,
     file: File,
     len: u64,
+    direct: OnceLock<DirectFile>,
 }
 
 impl OneFile {
@@ -41,14 +42,14 @@ impl OneFile {
         // page that read-ahead has marked starts the next read-ahead when it is read, even through another
         // descriptor, and so on through the whole file.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
-        Ok(Self { path: path.to_owned(), file, len: meta.len() })
+        Ok(Self { path: path.to_owned(), file, len: meta.len(), direct: OnceLock::new() })
     }
 
     /// A regular file that is open already, of no name or of another.
     pub(crate) fn over(file: File, path: &Path) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
-        Ok(Self { path: path.to_owned(), file, len })
+        Ok(Self { path: path.to_owned(), file, len, direct: OnceLock::new() })
     }
 
     /// Where it was opened.
@@ -84,6 +85,16 @@ impl OneFile {
         Ok(file)
     }
 
+    /// The same file, opened for unbuffered reads when the first one comes: arrays whose rows come through the page cache
+    /// ask only whether they could come around it, and descriptors are few.
+    pub(in crate::store) fn direct(&self) -> Result<&DirectFile> {
+        if let Some(direct) = self.direct.get() {
+            return Ok(direct);
+        }
+        let direct = DirectFile::open(self)?;
+        Ok(self.direct.get_or_init(|| direct))
+    }
+
     /// Its size now.
     pub fn len_now(&self) -> Result<u64> {
         self.file.metadata().map(|m| m.len()).map_err(|e| Error::io(&self.path, "look at the file", e))
@@ -99,10 +110,18 @@ impl OneFile {
 
     /// That `read` asks for bytes past the end, which is now at `found`.
     pub fn cut(&self, read: &Read<'_>, found: u64) -> Error {
-        Error::Truncated { path: self.path.clone(), offset: read.offset, end: read.end(), found }
+        read.cut(&self.path, found)
     }
 
-    /// The same, by its size now.
+    /// Refuses a read that ends, widened to `align`, where the kernel would only say "invalid argument".
+    pub(in crate::store) fn check_end(&self, read: &Read<'_>, align: usize) -> Result<()> {
+        match i64::try_from(read.end().saturating_add(align as u64)) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.cut_now(read)),
+        }
+    }
+
+    /// That it asks for bytes past the end as it is now.
     pub(in crate::store) fn cut_now(&self, read: &Read<'_>) -> Error {
         self.len_now().map_or_else(|error| error, |found| self.cut(read, found))
     }
@@ -118,14 +137,13 @@ fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
 /// A file opened for unbuffered reads.
 #[derive(Debug)]
 pub(in crate::store) struct DirectFile {
-    pub(in crate::store) source: Arc<OneFile>,
     pub(in crate::store) file: File,
     /// Of offsets and lengths that it can read.
     pub(in crate::store) align: usize,
 }
 
 impl DirectFile {
-    pub(in crate::store) fn new(source: Arc<OneFile>) -> Result<Self> {
+    pub(in crate::store) fn open(source: &OneFile) -> Result<Self> {
         let unsupported = |why: &str| {
             Error::unsupported(
                 format!("{}: unbuffered reads are not possible here: {why}", source.path().display()),
@@ -144,7 +162,7 @@ impl DirectFile {
         })?;
         let align =
             sys::direct_alignment(&file).ok_or_else(|| unsupported("the filesystem says so (statx)"))?;
-        Ok(Self { source, file, align })
+        Ok(Self { file, align })
     }
 }
 

@@ -4,8 +4,8 @@
 //! access have made for them. Reads are handed on file by file, in the order of the stream, so that a
 //! look-ahead over the whole of it opens each file once.
 
+use super::OneFile;
 use super::joined::Joined;
-use super::{DirectFile, OneFile};
 use crate::error::{Error, Result};
 use crate::store::{Cache, Made, Read, Store, Way};
 use crate::sys;
@@ -30,7 +30,7 @@ pub struct Part {
 #[derive(Debug)]
 pub struct Files {
     parts: Vec<Part>,
-    joined: Joined,
+    pub(in crate::store) joined: Joined,
     /// How many files are kept open.
     pub(in crate::store) most: usize,
     kept: Mutex<Open>,
@@ -58,7 +58,6 @@ impl Open {
 pub(in crate::store) struct Kept {
     pub(in crate::store) file: Arc<OneFile>,
     pub(in crate::store) stores: Made<(Way, Cache), dyn Store>,
-    pub(in crate::store) direct: Made<(), DirectFile>,
 }
 
 /// Descriptors of one open file: its own, and one for unbuffered reads.
@@ -94,11 +93,6 @@ impl Files {
     /// Bytes of the stream.
     pub fn len(&self) -> u64 {
         self.joined.len()
-    }
-
-    /// Where a byte of the stream is in its own file.
-    pub(super) fn place(&self, at: u64) -> u64 {
-        self.joined.place(at)
     }
 
     /// Whether the stream has no bytes.
@@ -145,8 +139,7 @@ impl Files {
         let identity = (meta.dev(), meta.ino());
         // One that is shorter now than it was may be in the middle of being put back: it is looked at again next time.
         let is_whole = file.len() >= self.parts[index].bytes.end;
-        let (stores, direct) = (Made::default(), Made::default());
-        let file = Arc::new(Kept { file: Arc::new(file), stores, direct });
+        let file = Arc::new(Kept { file: Arc::new(file), stores: Made::default() });
         let (seen, closed) = sys::locked(&self.kept, |open| {
             let seen = *open.seen.entry(index).or_insert(identity);
             let closed = if is_whole && open.files.len() >= self.most { open.oldest() } else { None };
@@ -189,17 +182,9 @@ impl Files {
         &self,
         reads: &'a mut [Read<'_>],
     ) -> Result<Vec<(usize, Vec<Read<'a>>)>> {
-        if let Some(read) = self.joined.past_the_end(reads) {
-            let (path, found) = (self.parts.last().map(|part| part.path.clone()), self.len());
-            let path = path.unwrap_or_default();
-            return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
-        }
+        let last = self.parts.last().map_or(Path::new(""), |part| &part.path);
+        self.joined.check(last, reads)?;
         Ok(self.joined.split(reads))
-    }
-
-    /// The byte ranges of the files under some ranges of the stream.
-    pub(in crate::store) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
-        self.joined.split_ranges(ranges)
     }
 
     /// About how many bytes of the stream are in the page cache, from a sample of the files.
@@ -236,17 +221,16 @@ impl Files {
 }
 
 #[cfg(test)]
-impl Files {
-    /// How many files are open now.
-    pub(in crate::store) fn open_now(&self) -> usize {
-        sys::locked(&self.kept, |open| open.files.len())
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    impl Files {
+        /// How many files are open now.
+        pub(in crate::store) fn open_now(&self) -> usize {
+            sys::locked(&self.kept, |open| open.files.len())
+        }
+    }
 
     #[test]
     fn a_file_that_was_cut_when_it_was_opened_again_is_looked_at_anew() {

@@ -3,10 +3,11 @@
 use crate::error::{Error, Result};
 use crate::store::{Read, sort};
 use std::ops::Range;
+use std::path::Path;
 
 /// Pieces of files or objects, end to end.
 #[derive(Debug)]
-pub(super) struct Joined {
+pub(in crate::store) struct Joined {
     /// The first byte of each piece in its own file.
     firsts: Vec<u64>,
     /// Where each piece ends in the stream.
@@ -48,7 +49,7 @@ impl Joined {
     }
 
     /// Which pieces a range of the stream touches, and which bytes of their files that is.
-    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
+    pub(in crate::store) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let (mut at, end) = (range.start, range.end.min(self.len()));
         std::iter::from_fn(move || {
             if at >= end {
@@ -62,9 +63,10 @@ impl Joined {
         })
     }
 
-    /// The first read that asks for bytes past the end.
-    pub(super) fn past_the_end<'r, 'a>(&self, reads: &'r [Read<'a>]) -> Option<&'r Read<'a>> {
-        reads.iter().find(|read| read.end() > self.len() && !read.into.is_empty())
+    /// Refuses a read that asks for bytes past the end, which is that of `path`.
+    pub(super) fn check(&self, path: &Path, reads: &[Read<'_>]) -> Result<()> {
+        let past = reads.iter().find(|read| read.end() > self.len() && !read.into.is_empty());
+        past.map_or(Ok(()), |read| Err(read.cut(path, self.len())))
     }
 
     /// Reads of the stream, none of them past its end, as reads of the files, in their order.
@@ -84,18 +86,6 @@ impl Joined {
                     Some((_, reads)) => reads.push(piece),
                     None => groups.push((index, vec![piece])),
                 }
-            }
-        }
-        groups
-    }
-
-    /// The byte ranges of the files under some ranges of the stream.
-    pub(super) fn split_ranges(&self, ranges: &[Range<u64>]) -> Vec<(usize, Vec<Range<u64>>)> {
-        let mut groups: Vec<(usize, Vec<Range<u64>>)> = Vec::new();
-        for (index, bytes) in ranges.iter().flat_map(|range| self.pieces(range.clone())) {
-            match groups.last_mut() {
-                Some((last, ranges)) if *last == index => ranges.push(bytes),
-                _ => groups.push((index, vec![bytes])),
             }
         }
         groups

@@ -57,7 +57,7 @@ impl Source {
     /// Where one of them is in its own file or object.
     pub(crate) fn place(&self, at: u64) -> u64 {
         match self {
-            Self::Files(files) => files.place(at),
+            Self::Files(files) => files.joined.place(at),
             Self::File(_) | Self::Objects(_) => at,
         }
     }

@@ -6,7 +6,7 @@
 #![cfg_attr(not(feature = "remote"), allow(dead_code))]
 
 use super::joined::Joined;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::{LocalCache, Object, Read, Version};
 use std::fmt;
 use std::ops::Range;
@@ -122,16 +122,10 @@ impl Objects {
         extent: &Range<u64>,
         reads: &'a mut [Read<'_>],
     ) -> Result<Vec<Wanted<'a>>> {
-        if let Some(read) = self.joined.past_the_end(reads) {
-            let (path, found) = (self.path().to_owned(), self.len());
-            return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
-        }
-        let pieces = self.joined.split_ranges(std::slice::from_ref(extent));
-        let mut wanted: Vec<Wanted<'a>> = pieces
-            .into_iter()
-            .flat_map(|(index, ranges)| ranges.into_iter().map(move |bytes| (index, bytes)))
-            .map(|(index, bytes)| Wanted { index, bytes, reads: Vec::new() })
-            .collect();
+        self.joined.check(self.path(), reads)?;
+        let pieces = self.joined.pieces(extent.clone());
+        let mut wanted: Vec<Wanted<'a>> =
+            pieces.map(|(index, bytes)| Wanted { index, bytes, reads: Vec::new() }).collect();
         for (index, reads) in self.joined.split(reads) {
             if let Some(piece) = wanted.iter_mut().find(|piece| piece.index == index) {
                 piece.reads.extend(reads);
@@ -146,8 +140,8 @@ impl Objects {
         if self.checked.iter().all(|checked| checked.load(Ordering::Relaxed)) {
             return Vec::new();
         }
-        let ranges: Vec<_> = reads.iter().map(|read| read.offset..read.end()).collect();
-        self.unchecked(self.joined.split_ranges(&ranges).into_iter().map(|(index, _)| index))
+        let ranges = reads.iter().map(|read| read.offset..read.end());
+        self.unchecked(ranges.flat_map(|range| self.joined.pieces(range).map(|(index, _)| index)))
     }
 
     /// The object at `index`.

@@ -2,13 +2,13 @@
 
 use super::uring::Ring;
 use crate::error::{Error, Result};
-use crate::store::{OneFile, Read, Report};
+use crate::store::{DirectFile, OneFile, Read, Report};
 use crate::sys;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Requests in flight in one ring: 32 gave 67,000 a second, 128 gave 74,000, two rings of 64 twice that.
 pub const DEPTH: usize = 64;
@@ -46,6 +46,11 @@ impl<'a> Piece<'a> {
     /// A read through the page cache: straight to its place, whatever that is.
     pub(super) fn buffered(source: &'a OneFile, read: Read<'a>) -> Self {
         Self { source, file: source.file(), align: 1, read }
+    }
+
+    /// A read around it.
+    pub(super) fn unbuffered(source: &'a OneFile, direct: &'a DirectFile, read: Read<'a>) -> Self {
+        Self { source, file: &direct.file, align: direct.align, read }
     }
 
     /// Bytes between the aligned offset and the read's.
@@ -102,21 +107,28 @@ impl<'a> Piece<'a> {
         read.pieces(even).map(move |read| Self { source, file, align, read })
     }
 
+    /// That it can be read at all: see [`OneFile::check_end`].
+    pub(super) fn check_end(&self) -> Result<()> {
+        self.source.check_end(&self.read, self.align)
+    }
+
     /// What the system said instead of reading it.
     pub(super) fn failed(&self, error: io::Error) -> Error {
         Error::io(self.source.path(), "read the file", error)
     }
 
-    /// What came of it: `got` bytes from the aligned offset on, in `slot`.
+    /// What came of it: `got` bytes from the aligned offset on, in `slot`, or in their place where it is straight.
     pub(super) fn take(&mut self, slot: &[u8], got: usize) -> Result<()> {
-        let lead = self.lead();
+        let (lead, straight) = (self.lead(), self.is_straight());
         let Read { offset, into } = &mut self.read;
-        if got >= lead + into.len() {
-            into.copy_from_slice(&slot[lead..lead + into.len()]);
-            return Ok(());
+        if got < lead + into.len() {
+            // Short: the end of the file, or a signal. An ordinary read tells which.
+            return self.source.read_exact(*offset, into);
         }
-        // Short: the end of the file, or a signal. An ordinary read tells which.
-        self.source.read_exact(*offset, into)
+        if !straight {
+            into.copy_from_slice(&slot[lead..lead + into.len()]);
+        }
+        Ok(())
     }
 
     /// Reads it by itself, through `slot`.
@@ -124,25 +136,14 @@ impl<'a> Piece<'a> {
         let (offset, span) = self.place();
         let straight = self.is_straight();
         loop {
-            let read =
-                self.file.read_at(if straight { &mut *self.read.into } else { &mut slot[..span] }, offset);
-            match read {
-                Ok(got) if straight && got == span => return Ok(()),
-                Ok(_) if straight => return self.take(&[], 0),
+            let into = if straight { &mut *self.read.into } else { &mut slot[..span] };
+            match self.file.read_at(into, offset) {
                 Ok(got) => return self.take(slot, got),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.failed(e)),
             }
         }
     }
-}
-
-/// That no read, widened to `align`, ends where the kernel would only say "invalid argument".
-pub(super) fn check_ends(pieces: &[Piece<'_>]) -> Result<()> {
-    let beyond =
-        |piece: &&Piece<'_>| i64::try_from(piece.read.end().saturating_add(piece.align as u64)).is_err();
-    let beyond = pieces.iter().find(beyond);
-    beyond.map_or(Ok(()), |Piece { source, read, .. }| Err(source.cut_now(read)))
 }
 
 /// Rings at rest, and the [`sys::generation`] they belong to: a child must not touch its parent's.
@@ -176,8 +177,11 @@ pub(super) const ASKED: usize = 8;
 /// sleep for each.
 #[derive(Debug, Default)]
 pub(super) struct Deep {
-    /// A [`Known`]. Not a lock that is held while the question is asked: a child forked then would wait for it.
-    known: AtomicU8,
+    /// Whether there is a ring, once somebody has asked. Not a lock that is held meanwhile: a child forked then would wait
+    /// for it. No ring is used where the filesystem cannot tell what is in memory: such a one has threads wait for it in the
+    /// kernel, too.
+    works: AtomicBool,
+    asked: AtomicBool,
 }
 
 /// The rings of them all: a ring is a descriptor, and there may be thousands of files.
@@ -188,7 +192,7 @@ static RINGS: Rings = Rings(Mutex::new((0, Vec::new())));
 /// # Errors
 /// The first, as the system has it. Which of the others are written is not known then.
 pub(crate) fn write(file: &File, pieces: &[(u64, &[u8])]) -> io::Result<()> {
-    let made = || if Engine::available() == Engine::Uring { Ring::new(DEPTH, None).ok() } else { None };
+    let made = || if Ring::works() { Ring::new(None).ok() } else { None };
     let Some(mut ring) = RINGS.take().or_else(made) else {
         return pieces.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset));
     };
@@ -197,43 +201,32 @@ pub(crate) fn write(file: &File, pieces: &[(u64, &[u8])]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is a ring to read through.
-#[repr(u8)]
-enum Known {
-    Nothing,
-    Works,
-    /// Or the filesystem cannot tell what is in memory: such a one has threads wait for it in the kernel, too.
-    Refused,
-}
-
 impl Deep {
     /// Whether there is a ring for it.
     pub(super) fn works(&self) -> bool {
-        let known = self.known.load(Ordering::Relaxed);
-        if known != Known::Nothing as u8 {
-            return known == Known::Works as u8;
+        if !self.asked.load(Ordering::Acquire) {
+            self.learn(Ring::works());
         }
-        let works = Engine::available() == Engine::Uring;
-        self.learn(if works { Known::Works } else { Known::Refused });
-        works
+        self.works.load(Ordering::Relaxed)
     }
 
-    fn learn(&self, known: Known) {
-        self.known.store(known as u8, Ordering::Relaxed);
+    fn learn(&self, works: bool) {
+        self.works.store(works, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Release);
     }
 
     /// Reads every piece, and says how many were in memory. `None` where no ring is to be had.
     pub(super) fn read(&self, mut pieces: Vec<Piece<'_>>) -> Result<Option<Report>> {
         pieces.retain(|piece| !piece.read.into.is_empty());
-        check_ends(&pieces)?;
+        pieces.iter().try_for_each(Piece::check_end)?;
         if pieces.is_empty() {
             return Ok(Some(Report::default()));
         }
         if !self.works() {
             return Ok(None);
         }
-        let Some(mut ring) = RINGS.take().or_else(|| Ring::new(DEPTH, None).ok()) else {
-            self.learn(Known::Refused);
+        let Some(mut ring) = RINGS.take().or_else(|| Ring::new(None).ok()) else {
+            self.learn(false);
             return Ok(None);
         };
         let (mut number, mut report) = (0, Report::default());
@@ -244,7 +237,7 @@ impl Deep {
             }
             let answer = sys::read_cached(*file, read.into, read.offset);
             if answer.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EOPNOTSUPP)) {
-                self.learn(Known::Refused);
+                self.learn(false);
             }
             let there = answer.is_ok_and(|got| got == read.into.len());
             report += Report { looked: 1, missed: usize::from(!there) };

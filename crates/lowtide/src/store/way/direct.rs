@@ -6,7 +6,7 @@
 //! hit a page that read-ahead has marked, and start more of it. Where the filesystem cannot read unbuffered,
 //! [`DirectStore::new`] says so.
 
-use super::deep::{DEPTH, Engine, Piece, Rings, check_ends};
+use super::deep::{DEPTH, Engine, Piece, Rings};
 use super::uring::Ring;
 use crate::budget::Budget;
 use crate::budget::pool::{Block, Half};
@@ -14,7 +14,7 @@ use crate::door::ACCESS;
 use crate::error::{Error, Result};
 use crate::store::{Cost, DirectFile, Files, How, Nature, OneFile, Read, Report, Source, Store};
 use crate::sys::{self, crew};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Mutex;
 
 /// Threads where there is no ring.
 const THREADS: usize = 16;
@@ -45,58 +45,17 @@ fn widest(pieces: &[Piece<'_>]) -> usize {
 /// What to expect before anything was read: 70,000 requests a second, or 2 GB/s.
 const PRIOR: Cost = Cost { request: 14_000.0, byte: 0.5, waits: true };
 
-impl DirectFile {
-    fn piece<'a>(&'a self, read: Read<'a>) -> Piece<'a> {
-        Piece { source: &self.source, file: &self.file, align: self.align, read }
-    }
-}
-
-/// One file, opened for unbuffered reads when the first one comes: arrays whose rows come through the page cache ask
-/// only whether they could come around it, and descriptors are few.
-#[derive(Debug)]
-struct Alone {
-    source: Arc<OneFile>,
-    align: usize,
-    file: OnceLock<DirectFile>,
-}
-
-impl Alone {
-    fn new(source: Arc<OneFile>) -> Result<Self> {
-        let align = DirectFile::new(source.clone())?.align;
-        Ok(Self { source, align, file: OnceLock::new() })
-    }
-
-    /// Lends the file. A small one is not kept open: it is read in a few requests, and there may be thousands of them.
-    fn with<T>(&self, read: impl FnOnce(&DirectFile) -> Result<T>) -> Result<T> {
-        if let Some(file) = self.file.get() {
-            return read(file);
-        }
-        let file = DirectFile::new(self.source.clone())?;
-        if self.is_small() { read(&file) } else { read(self.file.get_or_init(|| file)) }
-    }
-
-    fn is_small(&self) -> bool {
-        self.source.len() <= SMALL
-    }
-}
-
-/// One file of many, opened for unbuffered reads.
-fn direct_file(files: &Files, index: usize) -> Result<Arc<DirectFile>> {
-    let kept = files.file(index)?;
-    kept.direct.get((), || files.opened(|| DirectFile::new(kept.file.clone())).map(Arc::new))
-}
-
-/// What is read.
-#[derive(Debug)]
-enum Over {
-    One(Alone),
-    Many(Arc<Files>),
+/// Whether a file is not kept open: it is read in a few requests, and there may be thousands of them.
+fn is_small(file: &OneFile) -> bool {
+    file.len() <= SMALL
 }
 
 /// Reads with `O_DIRECT`.
 #[derive(Debug)]
 pub struct DirectStore {
-    over: Over,
+    source: Source,
+    /// Of requests that need no copy.
+    align: usize,
     engine: Engine,
     budget: Budget,
     rings: Rings,
@@ -112,13 +71,14 @@ impl DirectStore {
     /// no room for bounce buffers. Of many files only the first is looked at; the others are opened when they
     /// are read.
     pub fn new(source: &Source, budget: &Budget, engine: Engine) -> Result<Self> {
-        let over = match source {
-            Source::File(file) => Over::One(Alone::new(file.clone())?),
+        let align = match source {
+            Source::File(file) => DirectFile::open(file)?.align,
             Source::Files(files) => {
                 if files.count() > 0 {
-                    direct_file(files, 0)?;
+                    let first = files.open(0)?;
+                    files.opened(|| first.direct())?;
                 }
-                Over::Many(files.clone())
+                1 // a whole sector could end in another file
             }
             Source::Objects(_) => return Err(source.no_file()),
         };
@@ -131,7 +91,7 @@ impl DirectStore {
             });
         }
         let (rings, spare) = (Rings::default(), Mutex::default());
-        Ok(Self { over, engine, budget: budget.clone(), rings, spare })
+        Ok(Self { source: source.clone(), align, engine, budget: budget.clone(), rings, spare })
     }
 
     /// The most rings that read at once.
@@ -195,7 +155,7 @@ impl DirectStore {
     /// Cuts pieces so that each fits in a slot of a buffer of `bounce` bytes, of which there are `slots` at least; says how
     /// large a slot is.
     fn cut(mut pieces: Vec<Piece<'_>>, bounce: usize, slots: usize) -> Result<(Vec<Piece<'_>>, usize)> {
-        check_ends(&pieces)?;
+        pieces.iter().try_for_each(Piece::check_end)?;
         let align = widest(&pieces);
         // Both ends of a piece may have to be aligned.
         let largest = (bounce / slots).min(LARGEST).max(4 * align).min(bounce) / align * align;
@@ -223,28 +183,29 @@ impl DirectStore {
     }
 
     fn read_group(&self, files: &Files, group: &mut [(usize, Vec<Read<'_>>)]) -> Result<()> {
-        let open: Vec<_> = group.iter().map(|(i, _)| direct_file(files, *i)).collect::<Result<_>>()?;
-        let pieces = group
-            .iter_mut()
-            .zip(&open)
-            .flat_map(|((_, reads), file)| reads.iter_mut().map(|read| file.piece(read.again())));
-        self.read_pieces(pieces.collect())
+        let open: Vec<_> = group.iter().map(|(i, _)| files.open(*i)).collect::<Result<_>>()?;
+        let mut pieces = Vec::new();
+        for ((_, reads), file) in group.iter_mut().zip(&open) {
+            let direct = files.opened(|| file.direct())?;
+            pieces.extend(reads.iter_mut().map(|read| Piece::unbuffered(file, direct, read.again())));
+        }
+        self.read_pieces(pieces)
     }
 
     fn by_ring(&self, pieces: Vec<Piece<'_>>) -> Result<()> {
         let align = widest(&pieces);
         let failed = |e| Error::io(pieces[0].source.path(), "set io_uring up", e);
-        let made = || Ring::new(DEPTH, Some(self.half(align)?)).map_err(failed);
+        let made = || Ring::new(Some(self.half(align)?)).map_err(failed);
         let mut ring = match self.rings.take().filter(|ring| ring.bounce_len() >= smallest_bounce(align)) {
             Some(ring) => ring,
-            None => match &self.over {
-                Over::One(_) => made(),
-                Over::Many(files) => files.opened(made),
+            None => match &self.source {
+                Source::Files(files) => files.opened(made),
+                _ => made(),
             }?,
         };
         let (mut pieces, slot) = Self::cut(pieces, ring.bounce_len(), 3)?;
         ring.run(slot, &mut pieces)?;
-        if !matches!(&self.over, Over::One(alone) if alone.is_small()) {
+        if !matches!(&self.source, Source::File(file) if is_small(file)) {
             self.rings.put(ring);
         }
         Ok(())
@@ -257,50 +218,43 @@ impl DirectStore {
         let (mut pieces, slot) = Self::cut(pieces, bounce.len(), THREADS / 2)?;
         let threads = THREADS.min(bounce.len() / slot).clamp(1, pieces.len().max(1));
         let share = pieces.len().div_ceil(threads).max(1);
-        let parts = pieces.len().div_ceil(share);
-        let todo = Mutex::new(pieces.chunks_mut(share).zip(bounce.chunks_exact_mut(slot)));
-        let answer = Mutex::new(Ok(0));
-        crew::together(threads - 1, &|| {
-            while let Some((pieces, slot)) = sys::locked(&todo, Iterator::next) {
-                let read = pieces.iter_mut().try_for_each(|piece| piece.read_alone(slot));
-                sys::locked(&answer, |answer| match (read, &mut *answer) {
-                    (Ok(()), Ok(done)) => *done += 1,
-                    (Err(error), Ok(_)) => *answer = Err(error),
-                    (_, Err(_)) => {}
-                });
-            }
+        let parts = pieces.chunks_mut(share).zip(bounce.chunks_exact_mut(slot));
+        let count = parts.len();
+        let answers = crew::each(threads - 1, parts, |(pieces, slot)| {
+            pieces.iter_mut().try_for_each(|piece| piece.read_alone(slot))
         });
-        let done = answer.into_inner().unwrap_or_else(PoisonError::into_inner)?;
-        // Forked in the middle of it: the others are in another process.
-        if done < parts { Err(Error::Interrupted) } else { Ok(()) }
+        if answers.len() < count {
+            return Err(Error::Interrupted); // forked in the middle of it: the others are in another process
+        }
+        answers.into_iter().collect()
     }
 }
 
 impl Store for DirectStore {
     fn nature(&self) -> Nature {
-        let (align, end) = match &self.over {
-            Over::One(file) => (file.align as u64, file.source.len()),
-            Over::Many(files) => (1, files.len()), // a whole sector could end in another file
-        };
         let (threads, in_flight) = match self.engine {
             Engine::Uring => (Self::rings(self.budget.limit()), DEPTH),
             Engine::Threads => (1, 0), // `read` has its own
         };
+        let (align, end) = (self.align as u64, self.source.len());
         Nature { learns: true, align, end, in_flight, ..Nature::plain(PRIOR, threads) }
     }
 
     fn read(&self, reads: &mut [Read<'_>], _how: How<'_>) -> Result<Report> {
-        match &self.over {
-            Over::One(alone) => alone.with(|file| {
-                self.read_pieces(reads.iter_mut().map(|read| file.piece(read.again())).collect())
-            })?,
-            Over::Many(files) => {
+        match &self.source {
+            Source::File(file) => {
+                let direct = if is_small(file) { &DirectFile::open(file)? } else { file.direct()? };
+                let pieces = reads.iter_mut().map(|read| Piece::unbuffered(file, direct, read.again()));
+                self.read_pieces(pieces.collect())?;
+            }
+            Source::Files(files) => {
                 let mut groups = files.split(reads)?;
                 // So many files at once, so that small reads all over them are in flight together.
                 files.read_by(self.nature().waiting, |at_once| {
                     groups.chunks_mut(at_once).try_for_each(|group| self.read_group(files, group))
                 })?;
             }
+            Source::Objects(_) => return Err(self.source.no_file()),
         }
         Ok(Report::from_disk(reads.len()))
     }
@@ -309,6 +263,7 @@ impl Store for DirectStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     /// Memory that lies in its page as the bytes in theirs is read to without a copy, but for the two ends; other memory
     /// through a buffer. What comes is the same, with a ring and without.
@@ -359,26 +314,28 @@ mod tests {
         for align in [64 << 10, 1 << 20] {
             for engine in [Engine::Threads, Engine::available()] {
                 let source = Arc::new(OneFile::open(named.path()).unwrap());
-                let file = DirectFile::new(source.clone());
+                let file = DirectFile::open(&source);
                 if let Err(Error::Unsupported { what, .. }) = file {
                     return eprintln!("skipped: {what}");
                 }
-                let file = OnceLock::from(DirectFile { align, ..file.unwrap() });
-                let over = Over::One(Alone { source, align, file });
-                let (budget, rings) = (Budget::new(512 << 10).unwrap(), Rings::default());
-                let spare = Mutex::default();
-                let store = DirectStore { over, engine, budget: budget.clone(), rings, spare };
+                let file = DirectFile { align, ..file.unwrap() };
+                let budget = Budget::new(512 << 10).unwrap();
+                let store = DirectStore::new(&Source::File(source.clone()), &budget, engine).unwrap();
+                let read = |reads: &mut [Read<'_>]| {
+                    let pieces = reads.iter_mut().map(|read| Piece::unbuffered(&source, &file, read.again()));
+                    store.read_pieces(pieces.collect()).unwrap();
+                };
                 let (mut first, mut second) = (vec![0; 2_500_000], vec![0; 10]);
                 let reads =
                     &mut [Read { offset: 77, into: &mut first }, Read { offset: 1, into: &mut second }];
-                store.read(reads, How::default()).unwrap();
+                read(reads);
                 assert!(first == bytes[77..2_500_077] && second == bytes[1..11], "{align} {engine:?}");
                 // Memory that lies in its page as the bytes do in theirs, and in what the disk wants, only as chance has it.
                 for offset in [128, 4096 + 128, 8192, align as u64 + 4096] {
                     let mut block =
                         Block::for_caller_at(&budget, 1_200_000, (offset % 4096) as usize).unwrap();
                     block.fill(7);
-                    store.read(&mut [Read { offset, into: &mut block }], How::default()).unwrap();
+                    read(&mut [Read { offset, into: &mut block }]);
                     let start = usize::try_from(offset).unwrap();
                     assert!(block[..] == bytes[start..start + block.len()], "{offset} {align} {engine:?}");
                 }

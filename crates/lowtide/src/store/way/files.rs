@@ -72,20 +72,16 @@ impl Store for FilesStore {
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        for (index, coming) in self.files.split_ranges(how.coming) {
+        for (index, bytes) in how.coming.iter().flat_map(|range| self.files.joined.pieces(range.clone())) {
             // A file that cannot be opened will say so when it is read.
             if let Ok(store) = self.store(index) {
-                store.read(&mut [], How { coming: &coming, ..how })?;
+                store.read(&mut [], How { coming: &[bytes], ..how })?;
             }
         }
         let mut groups = self.files.split(reads)?;
         let together = how.manner == Manner::Together && self.way == Way::Read && self.cache == Cache::Keep;
         self.files.read_by(self.nature().waiting, |at_once| {
-            if together
-                && groups.len() > 1
-                && at_once > 1
-                && let Some(report) = self.read_together(&mut groups, at_once)?
-            {
+            if together && let Some(report) = self.read_together(&mut groups, at_once)? {
                 return Ok(report);
             }
             let mut report = Report::default();

@@ -22,11 +22,22 @@ pub(super) struct Mapping {
     /// The file's bytes that are mapped.
     range: Range<u64>,
     start: *mut c_void,
-    /// What was reserved to be able to align, start and length.
-    reserved: (*mut c_void, usize),
-    guard: Option<Guard>,
+    guard: Guard,
     /// Hits of the guard that have been answered by mapping the file anew.
     answered: AtomicU32,
+    /// What was reserved to be able to align. It goes after the guard: then the addresses can become someone else's.
+    _reserved: Reserved,
+}
+
+/// Addresses, and how many: unmapped with all that was mapped there.
+#[derive(Debug)]
+struct Reserved(*mut c_void, usize);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: our own reservation, with the map inside it; nothing points there any more.
+        let _ = unsafe { rustix::mm::munmap(self.0, self.1) };
+    }
 }
 
 // SAFETY: the mapping is read-only memory; all mutable state is atomic.
@@ -44,17 +55,6 @@ impl Mapping {
         };
         sigbus::install(source.path())?;
         let len = usize::try_from(range.end - range.start).map_err(|_| failed(rustix::io::Errno::NOMEM))?;
-        let mut mapping = Self {
-            source: source.clone(),
-            range,
-            start: std::ptr::null_mut(),
-            reserved: (std::ptr::null_mut(), 0),
-            guard: None,
-            answered: AtomicU32::new(0),
-        };
-        if len == 0 {
-            return Ok(mapping);
-        }
         let huge = usize::try_from(sys::HUGE).unwrap_or(2 << 20);
         let whole = len.checked_add(huge).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
         // SAFETY: reserves addresses of the kernel's choice, with no access to them.
@@ -63,10 +63,16 @@ impl Mapping {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags)
         }
         .map_err(failed)?;
-        mapping.reserved = (reserved, whole);
-        mapping.start = reserved.wrapping_byte_add(reserved.align_offset(huge));
+        let start = reserved.wrapping_byte_add(reserved.align_offset(huge));
+        let mapping = Self {
+            source: source.clone(),
+            range,
+            start,
+            guard: Guard::new(start as usize, len),
+            answered: AtomicU32::new(0),
+            _reserved: Reserved(reserved, whole),
+        };
         mapping.map_file().map_err(failed)?;
-        mapping.guard = Some(Guard::new(mapping.start as usize, len));
         Ok(mapping)
     }
 
@@ -76,6 +82,9 @@ impl Mapping {
 
     /// Maps the file over our reserved addresses, in one step: readers in other threads only fault again.
     fn map_file(&self) -> rustix::io::Result<()> {
+        if self.range.is_empty() {
+            return Ok(());
+        }
         // SAFETY: FIXED, but inside addresses that we reserved for this and that nobody else uses.
         unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -95,7 +104,7 @@ impl Mapping {
 
     /// Copies what of `reads` lies in `window`, and makes sure that no fault was answered with zeros meanwhile.
     pub(super) fn read(&self, reads: &mut [Read<'_>], window: &Range<u64>, far: Option<&Far>) -> Result<()> {
-        let before = self.hits();
+        let before = self.guard.hits();
         let seen = window.start.max(self.range.start)..window.end.min(self.range.end);
         for read in &mut *reads {
             let Read { offset, into } = read.clip(&seen);
@@ -114,7 +123,7 @@ impl Mapping {
                 }
             }
         }
-        if self.hits() == before {
+        if self.guard.hits() == before {
             return Ok(());
         }
         // Bytes behind a cut came out as zeros.
@@ -127,22 +136,14 @@ impl Mapping {
         ))
     }
 
-    /// How often the map was hit so far.
-    fn hits(&self) -> u32 {
-        self.guard.as_ref().map_or(0, Guard::hits)
-    }
-
     /// Maps the file again if a fault was answered with zeros since the last time.
     pub(super) fn renew_if_hit(&self) -> Result<()> {
-        let hits = self.hits();
+        let hits = self.guard.hits();
         if self.answered.swap(hits, Ordering::AcqRel) == hits { Ok(()) } else { self.renew() }
     }
 
     /// Maps the file again, in any case: frees the page tables.
     pub(super) fn renew(&self) -> Result<()> {
-        if self.len() == 0 {
-            return Ok(());
-        }
         self.map_file().map_err(|e| Error::io(self.source.path(), "map the file again", e))
     }
 
@@ -157,16 +158,6 @@ impl Mapping {
                 let start = self.start.byte_add(at(from - self.range.start));
                 let _ = rustix::mm::madvise(start, at(to - from), Advice::LinuxDontNeed);
             }
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        self.guard = None; // before the addresses can become someone else's
-        if self.reserved.1 > 0 {
-            // SAFETY: our own reservation, with the map inside it; nothing points there any more.
-            let _ = unsafe { rustix::mm::munmap(self.reserved.0, self.reserved.1) };
         }
     }
 }

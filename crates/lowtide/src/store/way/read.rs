@@ -12,7 +12,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -27,8 +27,11 @@ const WAITING: usize = 16;
 #[derive(Debug)]
 pub struct ReadStore {
     source: Arc<OneFile>,
-    /// A [`Treatment`].
-    treatment: AtomicU8,
+    cache: Cache,
+    /// Whether the kernel or the filesystem refused the read that does it best: `RWF_NOWAIT`, which tells what came from
+    /// memory, or `RWF_DONTCACHE`, which drops what it brought in for us and nothing else. Without the one nothing is told;
+    /// without the other, what cachestat says was not there before is dropped by hand.
+    refused: AtomicBool,
     deep: Arc<Deep>,
     streams: Arc<Streams>,
     /// Where it is the only file: one of many keeps no further descriptors.
@@ -74,24 +77,6 @@ enum Ask {
 /// Threads that bring a file in.
 const STREAMING: usize = 4;
 
-/// How the page cache is treated. It changes where the kernel or the filesystem refuses the better way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Treatment {
-    /// It may keep what we read.
-    Keep,
-    /// The same, on a filesystem that cannot tell what came from memory (`RWF_NOWAIT`).
-    KeepUntold,
-    /// `RWF_DONTCACHE`: the kernel drops what it brought in for us, and nothing else.
-    DontCache,
-    /// Older kernels: drop what cachestat says was not there before.
-    Evict,
-}
-
-impl Treatment {
-    const ALL: [Self; 4] = [Self::Keep, Self::KeepUntold, Self::DontCache, Self::Evict];
-}
-
 impl ReadStore {
     /// Over an open file.
     pub fn new(source: Arc<OneFile>, cache: Cache) -> Self {
@@ -103,41 +88,41 @@ impl ReadStore {
 
     /// Over one file of many, which have a ring and some streams together.
     pub(super) fn part(source: Arc<OneFile>, cache: Cache, deep: Arc<Deep>, streams: Arc<Streams>) -> Self {
-        let treatment = if cache == Cache::Drop { Treatment::DontCache } else { Treatment::Keep };
-        Self { source, treatment: AtomicU8::new(treatment as u8), deep, streams, spare: None, warm: false }
+        Self { source, cache, refused: AtomicBool::new(false), deep, streams, spare: None, warm: false }
     }
 
-    fn cache(&self) -> Cache {
-        match self.treatment() {
-            Treatment::Keep | Treatment::KeepUntold => Cache::Keep,
-            Treatment::DontCache | Treatment::Evict => Cache::Drop,
-        }
-    }
-
-    fn treatment(&self) -> Treatment {
-        Treatment::ALL[usize::from(self.treatment.load(Ordering::Relaxed))]
-    }
-
-    fn change(&self, treatment: Treatment) {
-        self.treatment.store(treatment as u8, Ordering::Relaxed);
+    fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// One read, all of it or an error. Says whether it had to wait for a disk.
     fn read_from(&self, file: &File, read: &mut Read<'_>, mut ask: Ask) -> Result<Ask> {
-        if i64::try_from(read.end()).is_err() {
-            return Err(self.source.cut_now(read)); // the kernel would say "invalid argument"
-        }
-        let evicts = self.treatment() == Treatment::Evict;
+        self.source.check_end(read, 1)?;
+        let refused = self.is_refused();
+        let evicts = self.cache == Cache::Drop && refused;
         let absent = evicts.then(|| pages(read)).filter(|&(start, end)| {
             sys::cached_bytes(&*self.source, start, end - start).is_ok_and(|cached| cached == 0)
         });
         let mut done = 0;
         while done < read.into.len() {
-            match self.read_some(file, &mut read.into[done..], read.offset + done as u64, &mut ask) {
+            let (into, at) = (&mut read.into[done..], read.offset + done as u64);
+            let answer = match (self.cache, ask) {
+                _ if refused => file.read_at(into, at),
+                (Cache::Drop, _) => sys::read_uncached(file, into, at),
+                (Cache::Keep, Ask::WhetherCached) => sys::read_cached(file, into, at),
+                (Cache::Keep, _) => file.read_at(into, at),
+            };
+            match answer {
                 Ok(0) => return Err(self.source.cut_now(read)),
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return self.without_dontcache(read),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && ask == Ask::WhetherCached => {
+                    ask = Ask::Waited;
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && !refused => {
+                    self.refuse()?;
+                    return self.read_from(file, read, Ask::Nothing);
+                }
                 Err(e) => return Err(Error::io(self.source.path(), "read the file", e)),
             }
         }
@@ -156,7 +141,7 @@ impl ReadStore {
             report += Report { looked: usize::from(ask != Ask::Nothing), missed: usize::from(waited) };
         }
         // Only there was the question asked.
-        Ok(if self.treatment() == Treatment::Keep { report } else { Report::default() })
+        Ok(if self.cache == Cache::Keep && !self.is_refused() { report } else { Report::default() })
     }
 
     /// A stream goes through a descriptor with read-ahead: large requests, and large folios, which later passes
@@ -197,37 +182,21 @@ impl ReadStore {
         }
     }
 
-    fn read_some(&self, file: &File, into: &mut [u8], offset: u64, ask: &mut Ask) -> io::Result<usize> {
-        match self.treatment() {
-            Treatment::DontCache => sys::read_uncached(file, into, offset),
-            Treatment::Keep if *ask == Ask::WhetherCached => match sys::read_cached(file, into, offset) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    *ask = Ask::Waited;
-                    file.read_at(into, offset)
-                }
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    self.change(Treatment::KeepUntold);
-                    file.read_at(into, offset)
-                }
-                answer => answer,
-            },
-            _ => file.read_at(into, offset),
+    /// The kernel or the filesystem cannot read like that: from now on without, and what is to be dropped, by hand.
+    fn refuse(&self) -> Result<()> {
+        if self.cache == Cache::Drop {
+            sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
+                Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
+                    Words::from("this kernel cannot say what was cached before; ")
+                        + ACCESS.is("direct")
+                        + " goes around the page cache, "
+                        + CACHE.is("keep")
+                        + " through it",
+                )
+            })?;
         }
-    }
-
-    /// The kernel or the filesystem has no `RWF_DONTCACHE`: from now on, do what it does by hand.
-    fn without_dontcache(&self, read: &mut Read<'_>) -> Result<Ask> {
-        sys::cached_bytes(&*self.source, 0, 1).map_err(|e| {
-            Error::io(self.source.path(), "leave the page cache as found", e).with_hint(
-                Words::from("this kernel cannot say what was cached before; ")
-                    + ACCESS.is("direct")
-                    + " goes around the page cache, "
-                    + CACHE.is("keep")
-                    + " through it",
-            )
-        })?;
-        self.change(Treatment::Evict);
-        self.read_from(self.source.file(), read, Ask::Nothing)
+        self.refused.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -255,17 +224,17 @@ fn pages(read: &Read<'_>) -> (u64, u64) {
 
 impl Store for ReadStore {
     fn nature(&self) -> Nature {
-        nature(self.warm, self.cache(), &self.deep)
+        nature(self.warm, self.cache, &self.deep)
     }
 
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
-        if self.cache() == Cache::Keep {
+        if self.cache == Cache::Keep {
             // What is asked for ahead of time could not be told from what others have cached, so not where it is
             // to be dropped.
             self.ask_for(how.coming);
             match how.manner {
                 Manner::Stream => return self.read_stream(reads),
-                Manner::Together if self.treatment() == Treatment::Keep => {
+                Manner::Together if !self.is_refused() => {
                     let pieces = reads.iter_mut().map(|read| Piece::buffered(&self.source, read.again()));
                     if let Some(report) = self.deep.read(pieces.collect())? {
                         return Ok(report);

@@ -4,7 +4,7 @@
 //! by a panic, before the kernel has finished with every request. So no read can ever land in memory that is someone
 //! else's. Writes come straight from memory that [`Ring::write`] borrows, for as long.
 
-use super::deep::Piece;
+use super::deep::{DEPTH, Piece};
 use crate::budget::pool::Half;
 use crate::error::Result;
 use io_uring::{IoUring, Probe, opcode, types};
@@ -18,12 +18,11 @@ use std::time::{Duration, Instant};
 pub(super) struct Ring {
     queue: IoUring,
     bounce: Option<Half>,
-    depth: usize,
 }
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ring of {}", self.depth)
+        f.write_str("Ring")
     }
 }
 
@@ -93,9 +92,8 @@ impl Ring {
     }
 
     /// Without a buffer for pieces that are all read straight.
-    pub fn new(depth: usize, bounce: Option<Half>) -> io::Result<Self> {
-        let entries = u32::try_from(depth.next_power_of_two()).unwrap_or(64);
-        Ok(Self { queue: IoUring::new(entries)?, bounce, depth })
+    pub fn new(bounce: Option<Half>) -> io::Result<Self> {
+        Ok(Self { queue: IoUring::new(u32::try_from(DEPTH).unwrap_or(64))?, bounce })
     }
 
     /// Bytes of its buffer.
@@ -109,7 +107,7 @@ impl Ring {
     /// Where a slot is larger than the buffer: before anything is read.
     pub fn run(&mut self, slot: usize, pieces: &mut [Piece<'_>]) -> Result<()> {
         let bounces = !pieces.iter().all(Piece::is_straight);
-        let slots = if bounces { (self.bounce_len() / slot.max(1)).min(self.depth) } else { self.depth };
+        let slots = if bounces { (self.bounce_len() / slot.max(1)).min(DEPTH) } else { DEPTH };
         assert!(slots > 0, "a slot of {slot} bytes in a buffer of {}", self.bounce_len());
         let start = self.bounce.as_ref().map_or(std::ptr::null_mut(), Half::as_ptr);
         let mut free: Vec<usize> = (0..slots).collect();
@@ -175,7 +173,7 @@ impl Ring {
         let mut flight = Flight { ring: &mut self.queue, count: 0 };
         let (mut next, mut error) = (0, None);
         while error.is_none() && next < pieces.len() || flight.count > 0 {
-            while error.is_none() && next < pieces.len() && flight.count < self.depth {
+            while error.is_none() && next < pieces.len() && flight.count < DEPTH {
                 let (offset, bytes) = pieces[next];
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 let write = opcode::Write::new(types::Fd(file.as_raw_fd()), bytes.as_ptr(), len);
@@ -226,10 +224,7 @@ fn passes(answer: i32) -> bool {
 
 /// What became of a piece: the kernel's answer, and its slot of the buffer if it has one.
 fn settle(piece: &mut Piece<'_>, answer: i32, slot: Option<&[u8]>) -> Result<()> {
-    let straight = piece.is_straight();
     match usize::try_from(answer) {
-        Ok(got) if straight && got == piece.read.into.len() => Ok(()),
-        Ok(_) if straight => piece.take(&[], 0),
         Ok(got) => piece.take(slot.unwrap_or_default(), got),
         Err(_) if passes(answer) => piece.take(&[], 0),
         Err(_) => Err(piece.failed(io::Error::from_raw_os_error(-answer))),

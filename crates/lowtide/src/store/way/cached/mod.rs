@@ -12,7 +12,7 @@ mod plan;
 
 use crate::budget::Budget;
 use crate::budget::pool::Block;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::local_cache::layout::{Key, SLOT, UNIT, UNITS, sums, unit_mask};
 use crate::store::local_cache::{Admit, Begun, LocalCache, Place, settle};
 use crate::store::{Cache, How, Manner, Nature, Read, Report, Store};
@@ -21,9 +21,9 @@ use plan::{Grid, Missing, Part, Piece, Spot, by_block, is_worth_it, parts, piece
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of one version of a remote object.
 #[derive(Clone, Debug)]
@@ -452,13 +452,7 @@ impl Cached {
         drop(reads);
         // Copies and checksums are work for a processor: whoever has time helps.
         let helpers = (sys::cores() - 1).min(fetches.len().saturating_sub(1));
-        let fetches = Mutex::new(fetches.into_iter());
-        let next = || fetches.lock().unwrap_or_else(PoisonError::into_inner).next();
-        crew::together(helpers, &|| {
-            while let Some(fetch) = next() {
-                self.keep(fetch, begun);
-            }
-        });
+        crew::each(helpers, fetches.into_iter(), |fetch| self.keep(fetch, begun));
         Ok(rest)
     }
 
@@ -586,8 +580,8 @@ impl Store for Cached {
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report> {
         let found = self.grid.len();
         if let Some(read) = reads.iter().find(|read| read.end() > found && !read.into.is_empty()) {
-            let path = self.versions.first().map(|version| PathBuf::from(&version.label)).unwrap_or_default();
-            return Err(Error::Truncated { path, offset: read.offset, end: read.end(), found });
+            let first = self.versions.first().map_or("", |version| &version.label);
+            return Err(read.cut(Path::new(first), found));
         }
         self.cache.look_around();
         let mut report = Report::default();
