@@ -9,9 +9,8 @@
 //! | files that are made here, and go to an object store when they are whole | [`Staged`] |
 //!
 //! All but the first let few pages be dirty at a time (`paced`); an array goes past the page cache where that is to keep
-//! nothing: in order (`past`), or turned
-//! (`scattered`). An array that is being written has another name and a
-//! lock until it is whole (`draft`), or lies behind the end of a file that keeps its old header until then (`home`).
+//! nothing: in order (`past`), or turned (`scattered`). An array that is being written has another name and a lock until it
+//! is whole (`draft`), or lies behind the end of a file that keeps its old header until then (`home`).
 
 mod append;
 mod draft;
