@@ -253,13 +253,13 @@ impl Block {
     pub(crate) fn counted_at(budget: &Budget, len: usize, lead: usize) -> Result<Option<Self>> {
         let class = Slab::class_at(len, lead).ok_or_else(|| out_of_memory(len))?;
         // A recycled slab is counted already: as a free one.
-        let (recycled, count) = budget.with(|state| match state.free.pop_newest(class) {
-            Some(slab) => (Some(slab), Some(1)),
-            None => {
-                let room = budget.limit().saturating_sub(state.used - state.free.bytes());
-                let counts = [Slab::together(class, room / CUT_SHARE), 1];
-                (None, counts.into_iter().find(|count| budget.charge(state, (class * count) as u64)))
+        let (recycled, count) = budget.with(|state| {
+            if let Some(slab) = state.free.pop_newest(class) {
+                return (Some(slab), Some(1));
             }
+            let room = budget.limit().saturating_sub(state.used - state.free.bytes());
+            let counts = [Slab::together(class, room / CUT_SHARE), 1];
+            (None, counts.into_iter().find(|count| budget.charge(state, (class * count) as u64)))
         });
         let Some(count) = count else { return Ok(None) };
         let discharge = |count| budget.discharge(sys::generation(), (class * count) as u64);
@@ -505,14 +505,11 @@ mod tests {
                     count == 1 || count * capacity <= room.min(CUT_FROM),
                     "{count} of {capacity} in {room}"
                 );
-                assert!(
-                    count == 1 || capacity >= CUT && capacity < CUT_FROM && !capacity.is_multiple_of(HUGE)
-                );
+                assert!(count == 1 || (CUT..CUT_FROM).contains(&capacity) && !capacity.is_multiple_of(HUGE));
                 // Of what is large enough, three quarters are in huge pages where there is room for it.
                 let huge = count * capacity / HUGE * HUGE;
                 assert!(
-                    capacity < CUT
-                        || capacity > CUT_FROM
+                    !(CUT..=CUT_FROM).contains(&capacity)
                         || room < CUT_FROM
                         || huge * 4 >= count * capacity * 3
                 );

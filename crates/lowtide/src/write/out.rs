@@ -11,9 +11,8 @@ use crate::store::Upload;
 use std::fs::File;
 
 /// What a writer has until it is closed.
-#[cfg_attr(not(feature = "remote"), allow(clippy::large_enum_variant))] // then there is no object
 pub(super) enum Out {
-    File { out: Paced, home: Home, _lease: Lease },
+    File { out: Box<Paced>, home: Home, _lease: Lease },
     Object(Upload),
 }
 

@@ -59,15 +59,24 @@ pub(super) struct Paced {
     /// Whether the system lost something of ours: it says so once, and would not at the end.
     lost: bool,
     asked: Instant,
-    /// Whether the file grows; and up to where the disk keeps room for it, `None` where it does not, or will not.
-    grows: bool,
-    reserved: Option<u64>,
+    room: Room,
     /// Where buffers for what goes past the page cache come from; `None` where nothing may.
     buffers: Option<Budget>,
     /// What goes past the page cache, from the first stretch on.
     past: Option<Past>,
     /// One past what was last written.
     last: u64,
+}
+
+/// Where the disk keeps room for what will be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// The file does not grow: where it can be kept, it was kept before.
+    Known,
+    /// The file grows: up to there.
+    Ahead(u64),
+    /// The disk keeps none ahead, or will not.
+    Nowhere,
 }
 
 impl Paced {
@@ -86,8 +95,7 @@ impl Paced {
             network,
             lost: false,
             asked: Instant::now(),
-            grows: false,
-            reserved: None,
+            room: Room::Known,
             buffers: None,
             past: None,
             last: 0,
@@ -105,7 +113,7 @@ impl Paced {
     /// Has the disk keep room ahead of what is written: a file that grows is written as fast then as one whose size was
     /// known. What is left over goes when the file is cut to its size.
     pub(super) fn reserve_ahead(&mut self) {
-        (self.grows, self.reserved) = (true, Some(0));
+        self.room = Room::Ahead(0);
     }
 
     pub(super) fn file(&self) -> &File {
@@ -159,7 +167,7 @@ impl Paced {
     /// Whether bytes for `at` go past the page cache: those that follow what was written last, and long ones; but not the
     /// beginning of a file, for which no buffers need be made.
     fn goes_past(&mut self, at: u64, len: usize) -> Result<bool> {
-        let begins = if self.grows { self.window.max(LEAST_AHEAD) } else { self.window };
+        let begins = if self.room == Room::Known { self.window } else { self.window.max(LEAST_AHEAD) };
         if self.cache == Cache::Keep || at < begins || !(at == self.last || len >= PIECE) {
             return Ok(false);
         }
@@ -290,21 +298,26 @@ impl Paced {
     /// Whether the disk has room for what ends there: that of a file which does not grow was there before.
     fn has_room(&mut self, end: u64) -> bool {
         self.make_room(end);
-        !self.grows || self.reserved.is_some_and(|reserved| reserved >= end)
+        match self.room {
+            Room::Known => true,
+            Room::Ahead(until) => until >= end,
+            Room::Nowhere => false,
+        }
     }
 
     /// Keeps the room ahead of a file that grows: a part of what there is already, within bounds.
     fn make_room(&mut self, end: u64) {
-        let Some(from) = self.reserved.filter(|&reserved| end > reserved && end > LEAST_AHEAD) else {
+        let Room::Ahead(from) = self.room else { return };
+        if end <= from || end <= LEAST_AHEAD {
             return;
-        };
+        }
         let from = from.max(end / LEAST_AHEAD * LEAST_AHEAD);
         let step = from.clamp(LEAST_AHEAD, MOST_AHEAD);
         // Nobody sees how long a file is that is all ours, and where its end stays where it is, writing is faster.
         let how = if self.all_ours { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
         let kept = rustix::fs::fallocate(&self.file, how, from, step);
         // A disk that has no room for so much may still have room for what comes, and some filesystems cannot.
-        self.reserved = kept.is_ok().then_some(from + step);
+        self.room = if kept.is_ok() { Room::Ahead(from + step) } else { Room::Nowhere };
     }
 
     /// Waits until all of it is on the disk.

@@ -85,7 +85,7 @@ impl Past {
         let (page, rest) =
             (self.page, |at: u64| usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX));
         if let Some(stuck) = &mut self.stuck {
-            stuck.used = stuck.used.min(rest(stuck.at).next_multiple_of(page));
+            stuck.used = stuck.used.min(rest(stuck.at)).next_multiple_of(page);
         }
         self.filled.used = self.filled.used.min(rest(self.filled.at));
     }

@@ -216,7 +216,7 @@ impl WriteOptions {
             appended: false,
             keep_until,
             window,
-            open: Some(Out::File { out, home, _lease: lease }),
+            open: Some(Out::File { out: Box::new(out), home, _lease: lease }),
         })
     }
 
