@@ -61,7 +61,10 @@ impl Out {
     /// What is written next goes to `at`. Of an object that is its end, where the last write may have failed.
     pub(super) fn turn_to(&mut self, at: u64) -> Result<()> {
         match self {
-            Self::File { .. } => Ok(()),
+            Self::File { out, .. } => {
+                out.turn_to(at);
+                Ok(())
+            }
             Self::Object(upload) if at > upload.at() => Err(Error::unsupported(
                 "elements of an object are written in order",
                 "write a file, and convert that to the address",

@@ -171,6 +171,9 @@ impl Paced {
         if self.cache == Cache::Keep || at < begins || !(at == self.last || len >= PIECE) {
             return Ok(false);
         }
+        if self.room == Room::Nowhere && self.past.is_none() {
+            return Ok(false);
+        }
         if let (None, Some(budget)) = (&self.past, self.buffers.take()) {
             self.past = Past::new(&self.file, usize::try_from(self.window).unwrap_or(PIECE), &budget);
             self.settle()?; // two windows of what may be dirty are buffers now
@@ -275,6 +278,13 @@ impl Paced {
         Ok(())
     }
 
+    /// What comes next of a file that grows goes to its end, behind which an append that failed may have left something.
+    pub(super) fn turn_to(&mut self, end: u64) {
+        if self.room != Room::Known && self.past.as_ref().is_some_and(|past| past.end() > end) {
+            self.forget_behind(end);
+        }
+    }
+
     /// Forgets what waits behind the end of what counts: an append that failed left it.
     pub(super) fn forget_behind(&mut self, end: u64) {
         if let Some(past) = &mut self.past {
@@ -291,6 +301,9 @@ impl Paced {
         // Twice: a full disk has room again, for what waits in whole pages.
         let cut = |paced: &Self| paced.file.set_len(end).map_err(|error| paced.wrong(error));
         cut(self)?;
+        if let Room::Ahead(until) = &mut self.room {
+            *until = end.min(*until); // what was kept behind it is anybody's again
+        }
         self.past_is_there()?;
         cut(self)
     }
@@ -311,13 +324,21 @@ impl Paced {
         if end <= from || end <= LEAST_AHEAD {
             return;
         }
-        let from = from.max(end / LEAST_AHEAD * LEAST_AHEAD);
+        let from = if from == 0 { end / LEAST_AHEAD * LEAST_AHEAD } else { from };
         let step = from.clamp(LEAST_AHEAD, MOST_AHEAD);
         // Nobody sees how long a file is that is all ours, and where its end stays where it is, writing is faster.
         let how = if self.all_ours { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
-        let kept = rustix::fs::fallocate(&self.file, how, from, step);
+        // Asked before: a filesystem would fill itself up before it said no.
+        let is_there = sys::free_space(&self.file).ok().is_none_or(|free| free >= step);
+        let kept = is_there
+            && loop {
+                match rustix::fs::fallocate(&self.file, how, from, step) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    answer => break answer.is_ok(),
+                }
+            };
         // A disk that has no room for so much may still have room for what comes, and some filesystems cannot.
-        self.room = if kept.is_ok() { Room::Ahead(from + step) } else { Room::Nowhere };
+        self.room = if kept { Room::Ahead(from + step) } else { Room::Nowhere };
     }
 
     /// Waits until all of it is on the disk.
