@@ -295,7 +295,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Reads may come in any order, overlap in the file, or be empty; sorted by offset they cost least.
     ///
     /// # Errors
-    /// [`Error::Truncated`](crate::Error::Truncated) for a read past the end of the file as it is now.
+    /// [`Error::Truncated`] for a read past the end of the file as it is now.
     fn read(&self, reads: &mut [Read<'_>], how: How<'_>) -> Result<Report>;
 }
 
