@@ -65,8 +65,8 @@ impl Objects {
     /// Of these parts; empty ones are fine.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) where they have more bytes than 63 bits can count, [`Error::Truncated`](crate::Error::Truncated) where an object has
-    /// fewer bytes than its part.
+    /// [`Error::Argument`](crate::Error::Argument) where they have more bytes than 63 bits can count,
+    /// [`Error::Truncated`](crate::Error::Truncated) where an object has fewer bytes than its part.
     pub fn new(parts: Vec<ObjectPart>) -> Result<Self> {
         if let Some(part) = parts.iter().find(|part| part.bytes.end > part.object.len()) {
             return Err(part.object.cut(&part.bytes));
