@@ -26,8 +26,8 @@ const LARGEST: usize = (1 << 20) + (8 << 10);
 const BOUNCE: usize = 4 << 20;
 /// Rings for each core: while what came through one is scattered, the others keep the disk busy. A virtual disk may tell what
 /// is done only when nothing is left to do: all of them come back together then, and the shorter a call is, the sooner the
-/// disk has the next one. Four brought blocks of 121 KiB at 2.7 GB/s where two brought 2.35, and windows that are drawn at
-/// 0.96 of fio's rate where it was 0.88 (2026-11-19).
+/// disk has the next one. Four brought blocks of 121 KiB at 2.7 GB/s where two brought 2.35 (2026-11-19, by hand, one after the
+/// other).
 const RINGS: usize = 4;
 /// Files up to this size keep no descriptor but their own.
 const SMALL: u64 = 4 << 20;
